@@ -223,7 +223,7 @@ std::optional<uid_t> FakeHost::user_namespace_owner(pid_t pid) const {
   return found == processes_.end() ? std::nullopt : found->second.namespace_owner;
 }
 
-// Ends the fake process of this pidfd, as SIGKILL would.
+// SIGKILL ends the fake process of this pidfd. Other signals have no effect.
 int FakeHost::send_signal(int pidfd, int number) const {
   if (signals != 0) return signals;
   struct stat its = {};

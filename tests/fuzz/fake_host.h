@@ -41,7 +41,7 @@ class FakeHost : public System {
   bool random_numbers = true;
   bool children_end = true;  // a child that closes connections ends at once
   int disk = 0;              // errno of all operations on the ledger's files except reading
-  bool holds_all = true;     // the ledger's files contain all data that was written
+  bool holds_all = true;     // the last write to the ledger's files was complete
   // kMemory is the size of the machine's host memory; the limit of each memory cgroup is half of it.
   // `used_memory` is the use of the machine and of each cgroup.
   static constexpr Bytes kMemory = gibibytes(16);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends arbitrary messages of arbitrary sessions to the core. The core must not fail, and must never grant
-// more memory than the GPU has.
+// Sends arbitrary messages of arbitrary sessions to the core. No gate may be open outside of a turn,
+// no session may be on a lost GPU, and no timer may be due at once.
 #include "arbiter/core/core.h"
 #include "arbiter/policy/registry.h"
 #include "input.h"

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Checks that LIST names all global variables of the interposer, and no others. The list gives the reason for each
 # variable.
-#   check_globals.sh LIST FILE... FILE: an object file or an archive of the interposer
+#   check_globals.sh LIST FILE...   FILE: an object file or an archive of the interposer
 set -eu
 list=$1
 shift

@@ -178,7 +178,7 @@ class Flood {
       : socket_(options.socket), kind_(kind_named(options.kind)), gpu_(gpu), peers_(options.connections) {}
 
   const Counts& counts() const { return counts_; }
-  // Sends and receives on each connection until a call would block. Returns false if no connection made
+  // Sends and receives up to kAtOnce messages on each connection. Returns false if no connection made
   // progress.
   bool pass() {
     bool any = false;

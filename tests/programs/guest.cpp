@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Uses the GPU, and prints the traces that the library leaves in the process (see traces.h).
+// Uses the GPU, and prints the state of the process as seen from outside (see traces.h).
 #include <iostream>
 
 #include "tests/programs/command_line.h"

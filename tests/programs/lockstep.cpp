@@ -34,7 +34,7 @@ struct Options {
   int shared = -1;
 };
 
-constexpr std::size_t kPage = 65536;  // the largest page size of Linux
+constexpr std::size_t kPage = 65536;  // the largest base page size of Linux
 constexpr std::size_t kApart = 256;   // each rank's words lie in a separate cache line
 
 // The words by which the ranks wait for each other, in shared memory that the GPU can read.

@@ -55,7 +55,7 @@ void launch(CUfunction kernel, std::uint64_t words, CUstream stream,
 // Device memory filled with a pattern that is then changed step by step.
 class Buffer {
  public:
-  Buffer(const Kernels& kernels, std::size_t bytes, std::uint64_t seed);  // allocates and fills the memory
+  Buffer(const Kernels& kernels, std::size_t bytes, std::uint64_t seed);  // allocates, fills and waits
   // Uses `memory`, which the caller has allocated and will free.
   Buffer(const Kernels& kernels, CUdeviceptr memory, std::size_t bytes, std::uint64_t seed);
 

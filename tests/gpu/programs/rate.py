@@ -6,7 +6,7 @@ deadlines it met and missed in that time.
 usage: rate.py SIZE PRODUCTS BEGIN END [PERIOD DEADLINE]
 
 A round computes PRODUCTS products of SIZE x SIZE matrices and waits for them. BEGIN and END are seconds since 1970.
-With PERIOD, a round begins every PERIOD seconds, and misses its deadline if it takes more than DEADLINE seconds.
+With PERIOD, a round is due every PERIOD seconds, and misses its deadline if it ends more than DEADLINE seconds later.
 """
 import json
 import sys

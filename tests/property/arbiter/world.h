@@ -58,7 +58,7 @@ struct Scenario {
   // Sometimes one process or all processes of a tenant are stopped. Some stops are announced to the arbiter.
   bool stops = false;
   bool queries = false;  // programs query the free memory
-  bool terms = false;    // limits and shares of running jobs change; some GPUs limit threads, not time
+  bool terms = false;    // caps and claims of running jobs change; some GPUs limit threads, not time
   bool forgets = false;  // tenants that have no process are forgotten
   bool learned = false;  // the arbiter learns of the GPUs from sessions, and later finds one GPU itself
   bool losses =
@@ -226,7 +226,7 @@ class World : private simulation::Process, private HostileClients::Surroundings 
   unsigned life_ = 0;  // number of the present arbiter; messages to earlier arbiters are lost
   LeaseBook written_;  // the leases, computed from the records for the ledger
   std::map<TenantId, Bytes> caps_;
-  std::map<TenantId, std::uint64_t> claims_changed_;  // number of changes of each tenant's shares
+  std::map<TenantId, std::uint64_t> claims_changed_;  // number of changes of each tenant's claims
   std::set<TenantId> requested_;  // tenants that have requested the GPU since their last lease ended
   Nanoseconds last_written_{};
   std::vector<GpuUuid> uuids_;

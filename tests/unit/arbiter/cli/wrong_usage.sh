@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Prints the exit statuses of a program for wrong command lines and settings.
-#   wrong_usage.sh PROGRAM [ARGUMENT...] ARGUMENT...: a complete command line of the program
+#   wrong_usage.sh PROGRAM [ARGUMENT...]     with these arguments, the program's command line is complete
 set -eu
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -1066,7 +1066,7 @@ TEST_CASE("If all tenants with memory need more memory to leave, the last one is
   b.grow(1, 60, 45);
   if (both_need) b.grow(2, 60, 45);
   b.pass(100ms);
-  b.release(3, true, Bench::use(75, 10));  // tenant 2, which was entering, leaves the running set
+  b.release(3, true, Bench::use(75, 10));  // tenant 3, which was entering, leaves the running set
   if (both_need) {
     REQUIRE(b.until_sent<Verdict>(2));
     CHECK_FALSE(b.sent<Verdict>(1));

@@ -257,7 +257,7 @@ TEST_CASE("A footprint that varies around the largest size that fits costs one h
     const MemoryUse its = b.session(id).use;
     b.release(id, true, its);
   };
-  // The first tenant grows and shrinks twice a second for 30 s. The second tenant always wants to run.
+  // The first tenant grows or shrinks twice a second for 30 s. The second tenant always wants to run.
   for (int i = 0; i < 60; ++i) {
     b.grow(1, i % 2 == 0 ? 53 : 50, 50);
     answer(1);

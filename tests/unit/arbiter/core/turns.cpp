@@ -500,7 +500,7 @@ TEST_CASE("Messages of a session that is unknown, or has no GPU yet, change noth
 
 // ---- several processes, GPUs and tenants ----
 
-// Sessions 1 and 4 belong to one tenant, and each has another GPU. Session 2 waits for the first of these
+// Sessions 1 and 4 belong to one tenant, each on another GPU. Session 2 waits for the first of these
 // GPUs.
 Bench one_on_two() {
   Bench b;

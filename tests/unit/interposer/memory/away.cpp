@@ -979,7 +979,7 @@ TEST_CASE("a handle that has entered without its contents can be evicted", "[awa
 }
 
 // The thread that frees memory has waited for the GPU, and next waits for the turn thread. Meanwhile the
-// driver refuses the turn thread's copy.
+// driver refuses to wait for the turn thread's copies.
 TEST_CASE("memory is freed only after the copies of an exchange that failed meanwhile", "[away]") {
   const bool leaves = GENERATE(true, false);
   Crowded t;
