@@ -704,7 +704,7 @@ struct StepName {
   constexpr auto operator<=>(const StepName&) const = default;
 };
 
-// The job's units and options. Only slurmstepd sends this, as root or SlurmUser. At the first RegisterJob of
+// The job's units and options. From slurmstepd; allowed for root and SlurmUser. At the first RegisterJob of
 // a job, the arbiter places the job on GPUs. The placement lasts as long as a session of the job exists, or a
 // process that has sent this message for the job.
 struct RegisterJob {
@@ -736,8 +736,8 @@ struct RegisterReply {
   std::uint32_t threads = 0;  // as in RunReply
 };
 
-// The job has several nodes, and the arbiter of its first node coordinates its turns. Only slurmstepd sends
-// this, as root or SlurmUser, before RegisterJob. Since version 11.
+// The job has several nodes, and the arbiter of its first node coordinates its turns. From slurmstepd,
+// before RegisterJob; allowed for root and SlurmUser. Since version 11.
 struct RegisterGang {
   static constexpr MessageType kType = MessageType::register_gang;
   static constexpr std::uint16_t kSince = 11;
@@ -754,8 +754,8 @@ struct RegisterGangReply {
   std::uint8_t accepted = 0;
 };
 
-// Slurm is about to stop the job's processes, or to continue them. Only slurmstepd sends this, as root or
-// SlurmUser. The job's sessions release the lease and evict memory as far as they can before Slurm stops
+// Slurm is about to stop the job's processes, or to continue them. From slurmstepd; allowed for root
+// and SlurmUser. The job's sessions release the lease and evict memory as far as they can before Slurm stops
 // them.
 struct SuspendJob {
   static constexpr MessageType kType = MessageType::suspend_job;
@@ -767,7 +767,7 @@ struct SuspendReply {
   std::uint8_t accepted = 0;
 };
 
-// The job's run on this node is over. Only slurmd's epilog sends this, as root or SlurmUser. A later job with
+// The job's run on this node is over. From slurmd's epilog; allowed for root and SlurmUser. A later job with
 // the same number is another run.
 struct EndJob {
   static constexpr MessageType kType = MessageType::end_job;

@@ -55,7 +55,7 @@ class SiteReport {
   // The sums to which the steps of the current job are added; null if its steps do not count.
   Sums* counts_ = nullptr;
   std::uint64_t untold_ = 0;
-  bool untold_yet_ = false;  // true if no lease time of the current job has been found up to the last line
+  bool untold_yet_ = false;  // true if the current job counts, and has neither a summary nor yet a lease time
 };
 
 }  // namespace sharedgpu::cli

@@ -42,7 +42,7 @@ void pass_signal_on(int number, siginfo_t* info, void* /*context*/) {
   errno = before;
 }
 
-// Installs handlers for all signals. A signal interrupts a blocking call, so that a loop around the call can
+// Handles all signals but SIGCHLD. A signal interrupts a blocking call, so that a loop around the call can
 // check is_to_hurry().
 void divert_signals() {
   struct sigaction action = {};

@@ -38,7 +38,7 @@ class FigureBook {
   // Returns the changed figures, which the caller writes to the ledger. After the end of a lease, of an
   // eviction or of a step's last session, returns changes at once. At other times, returns changes at most
   // once a second, since an eviction is reported in many parts. Every 15 seconds, also returns the figures
-  // that grow with time, counted up to the last observation, so that a crash of the host loses at most 15
+  // that grow with time, counted up to the last observation, so that a crash of the host loses about 15
   // seconds of them.
   std::vector<std::pair<Key, Figures>> take_news(Nanoseconds now);
   // Makes the next take_news() return all changed figures. Call it before the arbiter ends.

@@ -313,7 +313,7 @@ SCRIPT
 }
 
 @test "units per task and per job" {
-  # Sets the request for units by scontrol, since no release of Slurm has options for units per task and for units per
+  # Sets the request for units by scontrol, since no release of Slurm has options for both: units per task and units per
   # job.
   for units in Task=2548M Job=1524M; do
     job=$(held -n 2 -N 1 --mem=500)

@@ -19,7 +19,7 @@ teardown() { cluster_teardown; }
 # Prints the number of tenants that are placed on each GPU.
 placed() { sharedgpu status --json | jq -c '[.gpus[].uuid as $g | [.tenants[].placed | index($g) | values] | length]'; }
 placed_are() { [[ $(placed) == "$1" ]]; }
-# Counts pending jobs by their reason; jobs that Slurm has not examined yet have no reason.
+# Succeeds if this number of jobs waits for units. Jobs that Slurm has not examined yet have no reason, and do not count.
 queued_for_units_are() { [[ $(squeue -h -t PD -r -o %r | grep -cE 'Resources|Priority') == "$1" ]]; }
 running_are() { [[ $(squeue -h -t R -o %i | wc -l) == "$1" ]]; }
 # shellcheck disable=SC2016

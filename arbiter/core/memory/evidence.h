@@ -78,7 +78,7 @@ class Evidence {
   // The part of the reported memory on the GPU that surveys contradict.
   Bytes absent() const { return present_.doubted; }
   // The part of absent() that is certainly not on the GPU: evictable memory that the session reports beyond
-  // all memory that surveys show for its process.
+  // all memory that surveys show for its process. The rest of absent() may be pinned memory.
   Bytes disproved() const { return evictable_.doubted; }
   // Returns true if surveys show no memory of the session's process on the GPU: no context, and none of the
   // memory that the session claims.

@@ -72,7 +72,7 @@ class DeadlineLimits {
     Claims claims;
     std::uint64_t met = 0;
     std::uint64_t missed = 0;
-    std::optional<Nanoseconds> reported;  // time of the last report that changed limits
+    std::optional<Nanoseconds> reported;  // time of the last report that was not ignored, see report()
   };
 
   void bound_threads(const Domain& domain, const Tenant& reporter, const DeadlinesSeen& seen);

@@ -85,7 +85,7 @@ void Overuse::wait_calmly(const Tenant& tenant, Row& its) const {
     its.calm_since = effects_.now();
 }
 
-// Starts the measurement again. Keeps `next_response`, so that no response is requested twice.
+// Starts the measurement again. Keeps `next_response`, so that no response is repeated too early.
 void Overuse::begin(Row& its) const {
   const Nanoseconds most = tuning_.overuse ? tuning_.overuse->most : Nanoseconds{};
   its.since = its.watched = effects_.now();

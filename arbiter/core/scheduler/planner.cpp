@@ -222,9 +222,10 @@ bool Planner::stays_for(const Tenant& member, const Tenant& waiter) const {
 
 // Returns true if the member may leave to make room for the waiting tenant: the member is idle or yields its
 // turn; or the turn is over and the policy does not extend the member's turn; or the policy lets the waiting
-// tenant preempt the member. For a recall, every member may leave. If the waiting tenant belongs to a gang
-// whose turn has begun on other nodes, every member may leave, except a member of an elder gang that is
-// entering. Even that member may leave if a process on another node cannot drain without the waiting tenant.
+// tenant preempt the member. For a recall, every member may leave unless stays_for() is true. If the waiting
+// tenant belongs to a gang whose turn has begun on other nodes, every member may leave, except a member of
+// an elder gang that is entering. Even that member may leave if a process on another node cannot drain
+// without the waiting tenant.
 bool Planner::may_leave(const Candidate& member, const Candidate& waiter) const {
   if (gangs_.must_enter(*waiter.tenant))
     return !member.tenant->gang || turns_.phase_of(*member.tenant) == Phase::running ||

@@ -138,8 +138,7 @@ grant all on slurm_acct_db.* to slurm@localhost;
 SQL
 }
 
-# Prints the processes of this cluster: processes with its SHAREDGPU_CLUSTER, processes in its control groups, and
-# processes that run a program of its prefix.
+# Prints the processes of this cluster: processes with its SHAREDGPU_CLUSTER, and processes in its control groups.
 processes() {
   local pid
   for pid in /proc/[0-9]*; do
