@@ -18,7 +18,6 @@ class Lane {
   explicit Lane(std::size_t bytes) : bytes_(bytes) {
     check(cuMemAlloc(&device_, bytes), "cuMemAlloc");
     check(cuMemHostAlloc(&host_, bytes, 0), "cuMemHostAlloc");
-    check(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
   }
   void in() { check(cuMemcpyHtoDAsync(device_, host_, bytes_, stream_), "cuMemcpyHtoDAsync"); }
   void out() { check(cuMemcpyDtoHAsync(host_, device_, bytes_, stream_), "cuMemcpyDtoHAsync"); }
@@ -28,7 +27,7 @@ class Lane {
   std::size_t bytes_;
   CUdeviceptr device_ = 0;
   void* host_ = nullptr;
-  CUstream stream_ = nullptr;
+  CUstream stream_ = new_stream();
 };
 
 // Returns the time of the shortest of several rounds, in seconds, since interference can only slow a round

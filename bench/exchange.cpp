@@ -4,7 +4,6 @@
 // of managed memory (backend `managed`). Each is measured on an idle GPU, beside kernels that only compute,
 // and beside kernels that read and write memory. Prints a JSON object for each measurement: medians, in
 // milliseconds for one handle, and "lost", the part of this time by which the kernels ended later.
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <functional>
@@ -12,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/median.h"
 #include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
@@ -21,18 +21,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 double milliseconds(Clock::duration time) { return std::chrono::duration<double, std::milli>(time).count(); }
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-CUstream new_stream() {
-  CUstream stream = nullptr;
-  check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-  return stream;
-}
 
 CUevent event_in(CUstream stream) {
   CUevent event = nullptr;
@@ -255,15 +243,16 @@ int main(int argc, char** argv) {
           R"({"beside": "%s", "way": "map", "to": "%s", "mib": %u, "unmap": %.3f, "map": %.3f, "access": %.3f, )"
           R"("lost": %.2f})"
           "\n",
-          kind.c_str(), to, mib, median(times.unmap), median(times.map), median(times.allow), median(lost));
+          kind.c_str(), to, mib, sharedgpu::median(times.unmap), sharedgpu::median(times.map),
+          sharedgpu::median(times.allow), sharedgpu::median(lost));
     };
     remap("host", away);
     remap("gpu", back);
     const auto prefetch = [&](const char* to, const std::vector<double>& times,
-                              const std::vector<double>& factors) {
+                              const std::vector<double>& parts) {
       std::printf(R"({"beside": "%s", "way": "prefetch", "to": "%s", "mib": %u, "time": %.3f, "lost": %.2f})"
                   "\n",
-                  kind.c_str(), to, mib, median(times), median(factors));
+                  kind.c_str(), to, mib, sharedgpu::median(times), sharedgpu::median(parts));
     };
     prefetch("host", out, out_lost);
     prefetch("gpu", in, in_lost);

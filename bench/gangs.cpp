@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/median.h"
 #include "simulation/cluster.h"
 
 namespace sharedgpu {
@@ -84,12 +85,6 @@ Nanoseconds ideal(const ClusterScenario& scenario) {
       ran[job] = now;
     }
   }
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2), values.end());
-  return values[values.size() / 2];
 }
 
 struct Faults {

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "bench/median.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
@@ -58,8 +59,9 @@ class Way {
     launches_.push_back(time([this] { work(); }) / kKernels);
   }
   void print(const Way& first) const {
-    std::printf("%-24s %9.3f us %+7.2f%% %9.3f us %+7.2f%%\n", name_, median(replays_),
-                over(replays_, first.replays_), median(launches_), over(launches_, first.launches_));
+    std::printf("%-24s %9.3f us %+7.2f%% %9.3f us %+7.2f%%\n", name_, sharedgpu::median(replays_),
+                over(replays_, first.replays_), sharedgpu::median(launches_),
+                over(launches_, first.launches_));
   }
 
  private:
@@ -79,15 +81,10 @@ class Way {
     return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count() /
            kReplays;
   }
-  static double median(Times times) {
-    std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2),
-                     times.end());
-    return times[times.size() / 2];
-  }
   static double over(const Times& its, const Times& first) {
     Times ratios;
     for (std::size_t i = 0; i < its.size(); ++i) ratios.push_back(100 * (its[i] / first[i] - 1));
-    return median(ratios);
+    return sharedgpu::median(ratios);
   }
 
   const char* name_;
@@ -104,8 +101,7 @@ int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::max(std::atoi(argv[1]), 1) : 21;
   start();
   const Kernels kernels;
-  CUstream stream = nullptr;
-  check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  const CUstream stream = new_stream();
   // cuMemAlloc is measured twice, to show how much equal measurements vary.
   Way ways[] = {{"cuMemAlloc", kernels, stream, allocated()},
                 {"cuMemAlloc again", kernels, stream, allocated()},

@@ -32,12 +32,6 @@ CUcontext make() {
   return context;
 }
 
-CUstream make_stream() {
-  CUstream stream = nullptr;
-  check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-  return stream;
-}
-
 CUdeviceptr allocate(std::size_t size, CUstream stream) {
   CUdeviceptr memory = 0;
   check(cuMemAllocAsync(&memory, size, stream), "cuMemAllocAsync");
@@ -84,7 +78,7 @@ class Blocks {
 template <class Destroy>
 void refused(Destroy destroy, unsigned pooled = 2) {
   const Kernels kernels;
-  const CUstream stream = make_stream();
+  const CUstream stream = new_stream();
   Buffer plain(kernels, kSize, 99);
   Blocks blocks;
   blocks.add(pooled, kSize, kernels, stream);
@@ -104,7 +98,7 @@ void refused(Destroy destroy, unsigned pooled = 2) {
 // destroyed.
 void outlived(double seconds) {
   const CUcontext first = make();
-  const CUstream its = make_stream();
+  const CUstream its = new_stream();
   check(cuMemFreeAsync(allocate(24 << 20, its), its), "cuMemFreeAsync");  // the pool keeps this memory
   check(cuStreamSynchronize(its), "cuStreamSynchronize");
   CUdeviceptr plain = 0;
@@ -116,10 +110,10 @@ void outlived(double seconds) {
 
   const CUcontext second = make();
   const Kernels others;
-  const CUstream stream = make_stream();
+  const CUstream stream = new_stream();
   blocks.add(3, kSize, others, stream);
   check(cuCtxPushCurrent(first), "cuCtxPushCurrent");
-  check(cuStreamBeginCapture(make_stream(), CU_STREAM_CAPTURE_MODE_RELAXED), "cuStreamBeginCapture");
+  check(cuStreamBeginCapture(new_stream(), CU_STREAM_CAPTURE_MODE_RELAXED), "cuStreamBeginCapture");
   check(cuCtxDestroy(first), "cuCtxDestroy");
   CUcontext current = nullptr;
   check(cuCtxGetCurrent(&current), "cuCtxGetCurrent");
@@ -140,7 +134,7 @@ void freed_in_capture() {
   const CUcontext context = make();
   CUdeviceptr memory = 0;
   check(cuMemAlloc(&memory, kSize), "cuMemAlloc");
-  const CUstream stream = make_stream();
+  const CUstream stream = new_stream();
   check(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), "cuStreamBeginCapture");
   check(cuMemFree(memory), "cuMemFree");
   CUgraph graph = nullptr;
@@ -254,7 +248,7 @@ void wait_for_flag(void* flag) {
 template <class End>
 void ended_beside_waiting_work(End end_primary) {
   const CUcontext made = make();
-  const CUstream stream = make_stream();
+  const CUstream stream = new_stream();
   CUcontext primary = nullptr;
   check(cuDevicePrimaryCtxRetain(&primary, 0), "cuDevicePrimaryCtxRetain");
   use(primary);
@@ -267,7 +261,7 @@ void ended_beside_waiting_work(End end_primary) {
   std::thread ender(end_primary);
   std::thread other([&] {
     use(made);
-    const CUstream its = make_stream();
+    const CUstream its = new_stream();
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     is_active();
     check(cuMemFreeAsync(allocate(24 << 20, its), its), "cuMemFreeAsync");
@@ -319,7 +313,7 @@ void come_and_go(double seconds) {
   HandedOver handed_over;
   std::atomic<int> makers{2};
   const auto leave_blocks = [&](unsigned round) {
-    const CUstream stream = make_stream();
+    const CUstream stream = new_stream();
     CUdeviceptr own = 0;
     check(cuMemAlloc(&own, 1 << 20), "cuMemAlloc");
     for (unsigned i = 0; i < 3; ++i) {
@@ -351,7 +345,7 @@ void come_and_go(double seconds) {
       check(cuCtxDestroy(context), "cuCtxDestroy");
     });
   });
-  const CUstream stream = make_stream();
+  const CUstream stream = new_stream();
   while (makers > 0 || handed_over.check_and_free(stream)) handed_over.check_and_free(stream);
   primary.join();
   made.join();

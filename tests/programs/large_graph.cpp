@@ -41,12 +41,6 @@ void depend(CUgraph graph, CUgraphNode from, CUgraphNode to) {
 #endif
 }
 
-CUstream make_stream() {
-  CUstream made = nullptr;
-  check(cuStreamCreate(&made, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-  return made;
-}
-
 void wait(CUstream stream) { check(cuStreamSynchronize(stream), "cuStreamSynchronize"); }
 
 // The arguments of one product.
@@ -100,7 +94,7 @@ class Chain {
 class Work {
  public:
   explicit Work(const Options& options)
-      : options_(options), words_(parse_size(options.bytes, 0) / 8), stream_(make_stream()) {
+      : options_(options), words_(parse_size(options.bytes, 0) / 8), stream_(new_stream()) {
     for (std::size_t i = 0; i < options.count; ++i) {
       CUdeviceptr memory = 0;
       check(cuMemAlloc(&memory, words_ * 8), "cuMemAlloc");
@@ -127,7 +121,7 @@ class Work {
     for (unsigned i = 0; i < options_.threads; ++i)
       threads.emplace_back([&, i] {
         use(context);
-        const CUstream own = i == 0 ? stream_ : make_stream();
+        const CUstream own = i == 0 ? stream_ : new_stream();
         for (unsigned n = 0; n < options_.launches; ++n) {
           if (n != 0) update(n);
           check(cuGraphLaunch(exec_, own), "cuGraphLaunch");

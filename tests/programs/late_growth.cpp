@@ -25,12 +25,6 @@ struct Options {
   bool frugal = false;
 };
 
-CUstream new_stream() {
-  CUstream stream = nullptr;
-  check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-  return stream;
-}
-
 void synchronize(CUstream stream) { check(cuStreamSynchronize(stream), "cuStreamSynchronize"); }
 
 CUdeviceptr allocate(std::size_t bytes) {

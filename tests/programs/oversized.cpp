@@ -99,7 +99,7 @@ class Ring {
         kernels_(kernels),
         words_(bytes / 8),
         seed_(std::uint64_t{first} << 32),
-        stream_(make_stream()),
+        stream_(new_stream()),
         memory_(options, bytes, stream_) {
     for (unsigned i = 0; i < count; ++i) parts_.push_back(make_part());
     if (options.kind == "hidden") check(cuMemAlloc(&table_, count * sizeof(CUdeviceptr)), "cuMemAlloc");
@@ -133,11 +133,6 @@ class Ring {
   }
 
  private:
-  static CUstream make_stream() {
-    CUstream made = nullptr;
-    check(cuStreamCreate(&made, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-    return made;
-  }
   void wait() const { check(cuStreamSynchronize(stream_), "cuStreamSynchronize"); }
 
   Part make_part() {

@@ -45,6 +45,12 @@ CUcontext start() {
 
 void use(CUcontext context) { check(cuCtxSetCurrent(context), "cuCtxSetCurrent"); }
 
+CUstream new_stream() {
+  CUstream stream = nullptr;
+  check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  return stream;
+}
+
 Kernels::Kernels() { check(cuModuleLoadData(&module_, kKernelsPtx), "cuModuleLoadData"); }
 
 CUfunction Kernels::operator[](const char* name) const {

@@ -38,6 +38,8 @@ int status_of(Work work) {
 CUcontext start();
 // Makes `context` current in another thread.
 void use(CUcontext context);
+// Creates a non-blocking stream in the current context. The caller may destroy it.
+CUstream new_stream();
 
 class Kernels {
  public:

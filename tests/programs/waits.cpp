@@ -35,12 +35,6 @@ class Work {
   std::atomic<bool> over_{false};
 };
 
-CUstream new_stream() {
-  CUstream stream = nullptr;
-  check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-  return stream;
-}
-
 CUdeviceptr allocate(std::size_t bytes) {
   CUdeviceptr memory = 0;
   check(cuMemAlloc(&memory, bytes), "cuMemAlloc");
