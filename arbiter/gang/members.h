@@ -41,8 +41,8 @@ struct GangTimes {
   // gone, Slurm ends the job within minutes.
   Nanoseconds gone = std::chrono::hours(1);
   Nanoseconds recent = std::chrono::hours(1);  // how long a node counts as heard lately
-  // How long a new gang waits for processes on nodes that have none. The processes of a job usually all come
-  // within this time. A longer wait would delay jobs whose steps use only some of their nodes.
+  // The time for which a new gang waits for processes on nodes that have none. The processes of a job usually
+  // all come within this time. A longer wait would delay jobs whose steps use only some of their nodes.
   Nanoseconds gathering = std::chrono::seconds(2);
   // If a job has had no order for this time, the user may have named a wrong node as the coordinator's. Slurm
   // is then asked for the job's first node.

@@ -26,7 +26,8 @@ struct KernelLaunch {
   bool own = false;  // stream 0 means the per-thread default stream
 };
 
-// Where a function that launches a kernel has its arguments: as a function's name shows.
+// The place of the arguments of a function that launches a kernel; launch_form() derives it from the
+// function's name.
 enum class LaunchForm { none, words, config };
 constexpr LaunchForm launch_form(std::string_view name) {
   if (name.starts_with("cuLaunchKernelEx")) return LaunchForm::config;

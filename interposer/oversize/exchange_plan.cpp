@@ -58,7 +58,7 @@ class Leavers {
     const std::vector<Ranked> chosen(first, handles_.end());
     handles_.erase(first, handles_.end());
     total_ -= found;
-    // Of the chosen handles, those that are needed soonest may stay.
+    // The chosen handles that are needed soonest may stay.
     for (const Ranked& each : chosen) {
       const bool stays = found - each.size >= room;
       (stays ? handles_ : left_).push_back(each);

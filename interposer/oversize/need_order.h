@@ -71,7 +71,7 @@ class NeedOrder {
   // Assumes that the newest need is the same as the need at `place`. Returns how many needs in a row,
   // backwards from `place`, are the same as the newest needs; at most kLongestMatch.
   std::size_t match(Position place) const;
-  // Of the positions with the longest match, returns the newest; nullopt if no match is longer than
+  // Returns the newest one of the positions with the longest match; nullopt if no match is longer than
   // `longest`. Sets `longest` to the length of the match.
   std::optional<Position> best_place(const Positions& needs, std::size_t& longest) const;
   // Sets present_ to the position that corresponds to a need of the handle at this moment. If there is no

@@ -201,7 +201,7 @@ singly() { grep -c 'nodes was launched node by node' "$DIR/$1.err" || true; }
   SHAREDGPU_DEBUG=1 tenant memory $GRAPH --memory
   ends_right memory
   (($(singly memory) == 0))
-  # What the driver does not tell is unknown.
+  # A graph of which the driver does not tell everything is launched whole, too.
   local call
   for call in cuGraphGetNodes cuGraphGetEdges cuGraphNodeGetType cuGraphKernelNodeGetParams cuFuncGetParamInfo \
     cuGraphChildGraphNodeGetGraph; do

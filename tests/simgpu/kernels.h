@@ -48,8 +48,8 @@ struct Kernel {
   // The ranges that the kernel reaches through a table of pointers, which is the first of `ranges`; null if
   // the kernel has no such table.
   std::vector<Range> (*reached)(const Arguments&) = nullptr;
-  // How often the kernel reads each byte that it only reads. A GPU has caches for its own memory, but memory
-  // of the host crosses the bus each time.
+  // The number of times that the kernel reads each byte that it only reads. A GPU has caches for its own
+  // memory, but memory of the host crosses the bus each time.
   unsigned reads = 1;
 };
 

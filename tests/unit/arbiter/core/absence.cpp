@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long other tenants wait for a tenant whose processes are stopped or are about to be stopped. Time
+// Tests how long other tenants wait for a tenant whose processes are stopped or are about to be stopped. Time
 // advances from one timer of the core to the next.
 #include <catch2/catch.hpp>
 

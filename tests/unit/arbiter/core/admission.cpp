@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which reports of sessions the core believes, and which requests for growth it grants, defers or refuses.
+// Tests which reports of sessions the core believes, and which requests for growth it grants, defers or
+// refuses.
 #include <catch2/catch.hpp>
 
 #include "bench.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which reports of sessions the core believes because of surveys, and how processes without a session reduce
-// the capacity.
+// Tests which reports of sessions the core believes because of surveys, and how processes without a session
+// reduce the capacity.
 #include <algorithm>
 #include <catch2/catch.hpp>
 

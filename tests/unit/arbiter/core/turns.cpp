@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tenant gets another turn or the rest of its turn, the effects of a turn on its tenants, exclusive
-// tenants, and events about unknown tenants, sessions and GPUs.
+// Tests which tenant gets another turn or the rest of its turn, the effects of a turn on its tenants,
+// exclusive tenants, and events about unknown tenants, sessions and GPUs.
 #include <catch2/catch.hpp>
 
 #include "bench.h"

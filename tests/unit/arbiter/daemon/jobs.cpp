@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which processes belong to a tenant, when a tenant ends, and when a new tenant begins.
+// Tests which processes belong to a tenant, when a tenant ends, and when a new tenant begins.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>

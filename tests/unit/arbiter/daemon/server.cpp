@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which peers the arbiter accepts, which it refuses, and which may try again.
+// Tests which peers the arbiter accepts, which it refuses, and which may try again.
 #include "arbiter/daemon/server.h"
 
 #include <sys/resource.h>
