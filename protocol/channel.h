@@ -35,8 +35,8 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-// Moves the descriptor to a high number if one is free, since programs may close low descriptors that they do
-// not know.
+// Moves the descriptor to a high number if one is free, since low numbers belong to the program: it uses 0 to
+// 2 for standard streams, allocates descriptors from 0 up, and may close all low numbers.
 void move_out_of_the_way(UniqueFd& fd);
 
 class Channel {

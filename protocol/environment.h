@@ -5,8 +5,8 @@
 
 namespace sharedgpu::environment {
 
-// The SPANK plugin or `sharedgpu run` sets the next five variables for the interposer. Users may set kSocket
-// and kDebug.
+// The SPANK plugin or `sharedgpu run` sets the next four variables for the interposer. Users may set kSocket.
+// Only users set kDebug.
 inline constexpr char kSocket[] = "SHAREDGPU_SOCKET";                   // path of the arbiter's socket
 inline constexpr char kArbiterTimeout[] = "SHAREDGPU_ARBITER_TIMEOUT";  // in milliseconds
 inline constexpr char kOnNoArbiter[] = "SHAREDGPU_ON_NO_ARBITER";       // plain or fail

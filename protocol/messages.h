@@ -13,8 +13,9 @@
 // Released -> Evict as other tenants need GPU memory (answered by Usage as handles are evicted).
 //
 // CUDA kernels of one session of a tenant may wait for work of another session that has sent Released. The
-// arbiter then sends Step to the session that has sent Released. The session makes one submission and sends
-// Released again. The arbiter repeats this until all of the tenant's sessions have drained.
+// arbiter then sends Step to the session that has sent Released. The session lets each waiting thread submit
+// once, drains, and sends Released again. The arbiter repeats this until all of the tenant's sessions have
+// drained.
 //
 // To add a message:
 //   1. In this file, add a MessageType with a number that no message ever had, and a struct with kType and
@@ -46,12 +47,12 @@ namespace sharedgpu {
 
 inline constexpr std::uint32_t kProtocolMagic = 0x53475055;  // "SGPU"
 
-// An interposer and an arbiter of different versions may be connected, because jobs keep running while the
-// arbiter is upgraded. So messages only grow: a new field is added at the end of a message, and the value
-// zero of the field means the behaviour without the field. Each new field raises the version and is listed in
-// versions.h. If the two ends of a connection have different versions, they use the lower version.
+// The two ends of a connection may have different versions, because jobs, with their interposers and
+// slurmstepds, keep running while the arbiter is upgraded. So messages only grow: a new field is added at the
+// end of a message, and the value zero of the field means the behaviour without the field. Each new field
+// raises the version and is listed in versions.h. Two ends of different versions use the lower version.
 inline constexpr std::uint16_t kProtocolVersion = 15;
-inline constexpr std::uint16_t kOldestVersion = 4;  // the oldest version that an arbiter or a session accepts
+inline constexpr std::uint16_t kOldestVersion = 4;  // the oldest version that a peer may have
 
 enum class Backend : std::uint8_t { swap = 0, managed = 1, native = 2 };
 
@@ -704,9 +705,9 @@ struct StepName {
   constexpr auto operator<=>(const StepName&) const = default;
 };
 
-// The job's units and options. From slurmstepd; allowed for root and SlurmUser. At the first RegisterJob of
-// a job, the arbiter places the job on GPUs. The placement lasts as long as a session of the job exists, or a
-// process that has sent this message for the job.
+// The job's units and options. From slurmstepd; allowed only for root and SlurmUser. At the first RegisterJob
+// of a job, the arbiter places the job on GPUs. The placement lasts as long as a session of the job exists,
+// or a process that has sent this message for the job.
 struct RegisterJob {
   static constexpr MessageType kType = MessageType::register_job;
   StepName step;
@@ -737,7 +738,7 @@ struct RegisterReply {
 };
 
 // The job has several nodes, and the arbiter of its first node coordinates its turns. From slurmstepd,
-// before RegisterJob; allowed for root and SlurmUser. Since version 11.
+// before RegisterJob; allowed only for root and SlurmUser. Since version 11.
 struct RegisterGang {
   static constexpr MessageType kType = MessageType::register_gang;
   static constexpr std::uint16_t kSince = 11;
@@ -754,8 +755,8 @@ struct RegisterGangReply {
   std::uint8_t accepted = 0;
 };
 
-// Slurm is about to stop the job's processes, or to continue them. From slurmstepd; allowed for root
-// and SlurmUser. The job's sessions release the lease and evict memory as far as they can before Slurm stops
+// Slurm is about to stop the job's processes, or to continue them. From slurmstepd; allowed only for root and
+// SlurmUser. The job's sessions release the lease and evict memory as far as they can before Slurm stops
 // them.
 struct SuspendJob {
   static constexpr MessageType kType = MessageType::suspend_job;
@@ -767,8 +768,8 @@ struct SuspendReply {
   std::uint8_t accepted = 0;
 };
 
-// The job's run on this node is over. From slurmd's epilog; allowed for root and SlurmUser. A later job with
-// the same number is another run.
+// The job's run on this node is over. From slurmd's epilog; allowed only for root and SlurmUser. A later job
+// with the same number is another run.
 struct EndJob {
   static constexpr MessageType kType = MessageType::end_job;
   std::uint32_t job = 0;

@@ -17,7 +17,7 @@ class [[nodiscard]] Status {
   // meaning, such as EINVAL for wrong input. `message` states the object and the error: "/var/lib/x: No space
   // left on device".
   Status(int code, std::string message) : code_(code), message_(std::move(message)) {}
-  // The failure of a system call on `subject`, such as a path, with this errno value.
+  // A failure with this errno value that concerns `subject`: a path, a system call or another object.
   static Status of_errno(int error, const std::string& subject) {
     return {error, subject + ": " + std::strerror(error)};
   }

@@ -39,7 +39,8 @@ constexpr Bytes gibibytes(std::uint64_t n) { return {n << 30}; }
 // host.
 using Nanoseconds = std::chrono::nanoseconds;
 
-// Converts seconds to nanoseconds. A longer time becomes the largest value. `seconds` must not be negative.
+// Converts seconds to nanoseconds. A time that Nanoseconds cannot hold becomes the largest value. `seconds`
+// must not be negative.
 constexpr Nanoseconds from_seconds(double seconds) {
   constexpr std::chrono::duration<double> kMost = Nanoseconds::max();
   const std::chrono::duration<double> time(seconds);
