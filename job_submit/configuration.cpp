@@ -9,7 +9,8 @@
 namespace sharedgpu::job_submit {
 namespace {
 
-// Returns an empty text if the file does not exist. The defaults then apply.
+// Returns the path of sharedgpu.conf in the folder of slurm.conf, or else in its default place. Returns an
+// empty text if neither file exists. The defaults then apply.
 std::string file_beside(const char* slurm_conf) {
   std::string path = slurm_conf == nullptr ? "" : slurm_conf;
   path.erase(path.find_last_of('/') + 1);

@@ -6,8 +6,8 @@
 // slurmctld calls the plugin for each job that is submitted or changed, with read locks on all its tables. So
 // the plugin never waits, and throws no exceptions. If anything fails, the plugin leaves the job unchanged.
 // The plugin does not change jobs without units, and changes no job at all if memory is not a consumable
-// resource. slurmctld calls the plugin once for each component of a heterogeneous job, but only once for all
-// elements of an array.
+// resource. At submission, slurmctld calls the plugin once for each component of a heterogeneous job, but
+// only once for all elements of an array.
 #include <slurm/slurm_errno.h>
 #include <slurm/slurm_version.h>
 

@@ -110,8 +110,8 @@ struct Decision {
 Decision decide(const Job& job, const std::vector<Partition>& partitions, const UnitMemory& unit_memory);
 
 // The reverse of decide(): `job` has the memory that decide() computed. Returns the job's own request;
-// nullopt if `job` states no memory. If the stated memory is smaller than the memory of the units, returns
-// the request unchanged.
+// nullopt if `job` states no memory. If the stated memory is too small to include the memory of the units and
+// a request of the job, returns it unchanged.
 std::optional<Request> without_units(const Job& job, const std::vector<Partition>& partitions,
                                      const UnitMemory& unit_memory);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Creates files in the spool of pending AdminComments. Each job that has held units on this node has a file
-// (mark), whose name is the job's number. comment/spool.h describes the other files of the spool.
+// Creates files in the spool of pending AdminComments: for each job that has held units on this node, a file
+// (mark) whose name is the job's number. comment/spool.h describes the other files of the spool.
 #pragma once
 
 #include "spank/plugin.h"

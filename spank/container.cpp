@@ -45,8 +45,8 @@ Runtime read_oci_conf() {
 }
 
 // Passes the step's variables for containers to the container runtime. slurmstepd starts the runtime's
-// commands (oci.conf) with its own environment instead of the step's, so this function sets the variables
-// there.
+// commands (oci.conf) with its own environment instead of the step's, so this function sets the variables in
+// the environment of this process.
 void tell_runtime(spank_t spank) {
   for (const char* name : environment::kContainerVariables)
     if (const std::string value = get_variable(spank, name); !value.empty()) setenv(name, value.c_str(), 1);

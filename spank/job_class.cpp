@@ -54,7 +54,7 @@ std::string ask_squeue(std::uint32_t job, const std::vector<std::string>& enviro
   return std::string(line, std::strcspn(line, "\n"));
 }
 
-// If slurmd is killed, a job may end without an epilog, and the file with the job's class stays. The next
+// If slurmd is killed, a job may end without an epilog, and the file with the job's class stays. So each
 // prolog removes the files of jobs that have started no step for kLong.
 void forget_old_jobs(const std::string& folder) {
   constexpr std::chrono::hours kLong{24 * 30};
@@ -82,7 +82,8 @@ void keep_job_class(const Settings& settings, std::uint32_t job,
                            name_or_none(qos.c_str()) + " " + (restarts == nullptr ? "0" : restarts) + "\n";
   const std::string folder = folder_of(settings);
   const std::string path = file_of(settings, job);
-  std::error_code error;  // not used: open() below fails if there is no folder
+  // Also creates the parent folder, since the arbiter, which creates it, may still be starting.
+  std::error_code error;  // not used: mkdir() below fails if there is no parent folder
   std::filesystem::create_directories(std::filesystem::path(folder).parent_path(), error);
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
     return log_error(folder + ": " + std::strerror(errno));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The partition and QOS of a job, and how often it was requeued. slurmd passes them to the prolog, whose
 // environment no user can forge. Users control the environments of steps. So the prolog stores partition, QOS
-// and number of requeues in a file in the folder of the arbiter's socket, and the job's steps read this file.
+// and number of requeues in a file below the folder of the arbiter's socket, and the job's steps read it.
 #pragma once
 
 #include <cstdint>

@@ -22,8 +22,8 @@ using Clock = std::chrono::steady_clock;
 // The wait is short, because Slurm treats a node as failed if a step does not start in time.
 constexpr Nanoseconds kMostWait = std::chrono::seconds(5);
 
-// Registers the gang if the job has several nodes, even if the step runs on a subset of them. Returns true on
-// success.
+// Registers the gang if the job has several nodes, even if the step runs on a subset of them. Returns true if
+// the arbiter has accepted the gang.
 bool tell_of_gang(spank_t spank, const SlurmStep& step, const Settings& settings, Nanoseconds patience) {
   const std::optional<JobNodes> nodes =
       job_nodes(step.name.job, [spank](const char* name) { return get_variable(spank, name); });

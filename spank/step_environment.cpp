@@ -54,8 +54,8 @@ std::uint32_t read_units(spank_t spank) {
 }
 
 // Returns the GPUs that the step holds through gres/gpu, from SLURM_JOB_GPUS or SLURM_STEP_GPUS. If gres/gpu
-// is loaded, it has set or removed these variables. If it is not loaded, they have no GPUs of gres/gpu.
-// Returns nullopt if the minor number of a GPU is unknown, or above 63.
+// is loaded, it has set or removed these variables. If it is not loaded, the result is empty, whatever the
+// variables contain. Returns nullopt if the minor number of a GPU is unknown, or above 63.
 std::optional<DeviceSet> read_whole(spank_t spank, std::uint32_t step) {
   const bool of_job = step == kBatchStep || step == kInteractiveStep;
   const std::string text = get_variable(spank, of_job ? "SLURM_JOB_GPUS" : "SLURM_STEP_GPUS");
@@ -220,8 +220,8 @@ void show_without_arbiter(spank_t spank, const SlurmStep& step, const Settings& 
   if (step.whole && step.whole->empty()) show(spank, "none");
 }
 
-// Replaces the user's CUDA_VISIBLE_DEVICES, which was meant for another host, by the GPUs of the arbiter's
-// reply. The first of them are the GPUs that gres/gpu has given to the step.
+// Sets CUDA_VISIBLE_DEVICES to the GPUs of the arbiter's reply. This replaces a value of the user, which was
+// meant for another host. GPUs that the step holds through gres/gpu come first.
 void show_gpus(spank_t spank, const SlurmStep& step, const Settings& settings, const RegisterReply& reply) {
   set_threads(spank, settings, reply.threads);
   if (reply.gpus.count == 0) return show_unplaced(spank, step);

@@ -4,7 +4,7 @@
 //
 // The last step of a job is its batch step or its interactive step. If srun itself has made the job, the last
 // step is the step of this srun. In a salloc without an interactive step, no step writes the line, since any
-// step may be the last step. A job on several nodes writes one line, about its first node.
+// step may be the last step. A job on several nodes writes one line, on its first node and about this node.
 #pragma once
 
 #include <string>

@@ -111,7 +111,7 @@ class Watch {
   StepName step_;
   std::string socket_;
   bool freezes_;
-  Clock::time_point running_ = Clock::now();  // the last time when the step was not suspended
+  Clock::time_point running_ = Clock::now();  // the last time at which the step was seen not suspended
   bool told_ = false;
   Clock::time_point tried_{};  // time of the last attempt to notify the arbiter
   bool unheard_ = false;       // the arbiter may not have received the last notice

@@ -2,10 +2,10 @@
 // A thread of slurmstepd that notifies the arbiter when Slurm suspends and resumes the step.
 //
 // In a suspension (22.05 to 26.05) Slurm first pauses its own accounting, then sends the tasks SIGTSTP, and
-// two seconds later freezes all processes. In these two seconds the step's processes can evict their memory.
-// But SIGTSTP stops most programs that srun has started, and so prevents the eviction. So before Slurm
-// freezes the processes, this thread sends SIGCONT to the stopped tasks, and they run until Slurm freezes
-// them. This thread sends no SIGCONT to programs that handle SIGTSTP or SIGCONT.
+// two seconds later freezes all processes. In these two seconds the step's processes can evict their memory
+// if they are notified. But SIGTSTP stops most programs that srun has started, and so prevents the eviction.
+// So if Slurm freezes processes (proctrack/cgroup), this thread sends SIGCONT to the stopped tasks, and they
+// run until Slurm freezes them. This thread sends no SIGCONT to programs that handle SIGTSTP or SIGCONT.
 #pragma once
 
 #include <sys/types.h>

@@ -17,7 +17,7 @@ extern "C" {
 // Opaque (22.05 to 26.05).
 struct job_record;
 
-// A partition. Members without a comment are only here for the layout.
+// A partition. Members that only fill the layout have no comment.
 struct part_record {
   std::uint32_t magic;
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 2, 0)
@@ -37,8 +37,8 @@ struct part_record {
   double* billing_weights;
   char* billing_weights_str;
   std::uint32_t cpu_bind;
-  std::uint64_t def_mem_per_cpu;  // memory in MiB per node, or per CPU with the flag MEM_PER_CPU; 0: no
-                                  // request
+  std::uint64_t def_mem_per_cpu;  // default memory in MiB per node, or per CPU with the flag MEM_PER_CPU; 0:
+                                  // that of the cluster applies
   std::uint32_t default_time;
   char* deny_accounts;
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 2, 0)
@@ -96,7 +96,7 @@ struct part_record {
 };
 constexpr std::uint32_t PART_MAGIC = 0xaefe8495;
 
-// A line NodeName= of slurm.conf. Members without a comment are only here for the layout.
+// A line NodeName= of slurm.conf. Members that only fill the layout have no comment.
 struct config_record {
   std::uint16_t boards;
   std::uint16_t core_spec_cnt;  // cores reserved for the system
