@@ -29,8 +29,8 @@ Survey::Survey(asio::io_context& loop, const System& system, std::function<bool(
       talk_(loop),
       pause_(times.first_pause) {}
 
-// Kills the child. A child that hangs in the Linux kernel does not die, so the daemon does not wait for its
-// end.
+// Kills the child, and waits at most a second for its end, since a child that hangs in the Linux kernel does
+// not die.
 Survey::~Survey() {
   if (child_ <= 0) return;
   kill(child_, SIGKILL);
@@ -77,7 +77,8 @@ void Survey::ask() {
   asked_ = true;
   answer_.clear();
   health_.clear();
-  // Sending fails only if the child has ended. end_child() handles that case.
+  // A failure to send needs no handling: if the child has ended, end_child() is called. Otherwise the child
+  // does not answer, and the timeout gives it up.
   static_cast<void>(send(talk_.native_handle(), "?", 1, MSG_NOSIGNAL | MSG_DONTWAIT));
   timeout_.expires_after(times_.patience);
   timeout_.async_wait([this](const asio::error_code& error) {

@@ -90,7 +90,7 @@ class GangCoordinator {
   bool gives_orders_ = false;
   bool apart_ = false;
   GangCommand command_ = GangCommand::wait;
-  bool ran_ = false;     // the order `run` was given in this turn, so gates may have opened
+  bool ran_ = false;     // gates may have opened in this turn, by the order `run` or without orders
   bool urgent_ = false;  // the gang enters because a member cannot drain without the others
   Nanoseconds step_at_{};
   Nanoseconds step_pause_{};

@@ -164,8 +164,8 @@ void GangDesk::decide(const Run& run, Gang& gang, Nanoseconds now) {
   }
 }
 
-// Returns the length of silence after which the member counts as out of contact or, if it already does, is
-// given up.
+// Returns the length of silence after which the member counts as out of contact. If the member already does,
+// or has never been heard, returns the length after which it is given up.
 Nanoseconds GangDesk::patience(const std::string& node, const Member& member) const {
   if (member.heard) return member.in_contact ? times_.silence : times_.gone;
   return heard_.has(node, member.heard_at) ? times_.gone : times_.never;

@@ -70,7 +70,7 @@ class GangDesk {
   // Returns when to call advance() again; nullopt: there are no gangs.
   std::optional<Nanoseconds> wake() const;
   std::vector<Sent> take_letters() { return std::exchange(letters_, {}); }
-  // Returns the jobs whose nodes are unknown, so that the caller asks Slurm for the nodes.
+  // Returns jobs with unknown or silent nodes. The caller asks Slurm for the nodes of these jobs.
   std::vector<Run> take_unlisted() { return std::exchange(unlisted_, {}); }
   // Returns the nodes that have fallen silent since the last call, or that have not answered from the start.
   std::vector<Silent> take_silent() { return std::exchange(silent_, {}); }

@@ -175,7 +175,8 @@ void GangMembers::set_contact(TenantId tenant, Row& row, Contact contact) {
   changes_.push_back(tenant);
 }
 
-// Returns the length of silence after which the coordinator counts as lost or, if it is lost, as given up.
+// Returns the length of silence after which the coordinator counts as lost. If it is lost already, or has
+// never answered, returns the length after which it is given up.
 Nanoseconds GangMembers::patience(const Row& row) const {
   switch (row.contact) {
     case Contact::sought:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rules of a tenant's account. The account counts the tenant's lag: the GPU time that the tenant was
 // entitled to and has not had. A negative lag is a debt. A policy chooses how a tenant earns lag and pays for
-// GPU time, and how large the lag may be; scheduler/lag_account.h computes the account. Pure.
+// GPU time, and how large lag and debt may be; scheduler/lag_account.h computes the account. Pure.
 #pragma once
 
 #include <algorithm>

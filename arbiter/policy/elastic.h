@@ -23,8 +23,8 @@
 // Tenants that have stated shares have the GPU one at a time, even if memory suffices for all, since the GPU
 // divides its time among concurrent kernels by its own rules. The other tenants run together.
 //
-// Nobody starves: a tenant waits at most until it has paid off the largest debt, and then for one turn of
-// each other tenant. Paying off this debt takes the window divided by the tenant's share. The time that
+// Nobody starves: a tenant waits at most until it has earned back the largest debt, and then for one turn of
+// each other tenant. Earning back this debt takes the window divided by the tenant's share. The time that
 // remains after all requests is divided in proportion to units, so a tenant with a small request may get more
 // than its request. A share is at most the tenant's limit.
 #pragma once

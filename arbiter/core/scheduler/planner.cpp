@@ -354,9 +354,10 @@ void Planner::offer(const Candidate& waiting) {
   if (fits_beside(gang)) gangs_.offer(gang);
 }
 
-// Returns true if another job on several nodes is not in the running set, and has not drained here or has
-// left while its nodes are out of contact. Such a job may need its turn on other nodes, or more memory on
-// this node, before it can drain.
+// Returns true if another job on several nodes is outside the running set, and either has not drained here,
+// or is in a turn during which its nodes have lost contact (it then leaves only to make room for tenants of
+// this node alone). Such a job may need its turn on other nodes, or more memory on this node, before it can
+// drain.
 bool Planner::another_job_drains(const Tenant& gang) const {
   return std::any_of(domain_.tenants.begin(), domain_.tenants.end(), [&](const Tenant* other) {
     return other != &gang && other->job != 0 && !turns_.in_set(*other) &&

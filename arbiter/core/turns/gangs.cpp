@@ -31,7 +31,7 @@ void Gangs::publish(const Tenant& tenant, GangReport report) {
     report.settled = its.settled;
     report.ends = report.ends || its.ends || its.broken;
   }
-  if (report.phase == Phase::out) its.steps = its.order.steps;  // a tenant without work owes no submission
+  if (report.phase == Phase::out) its.steps = its.order.steps;  // a tenant that is out owes no submission
   report.steps = its.steps;
   report.number = its.sent.number;
   if (report == its.sent && report.number != 0) return;

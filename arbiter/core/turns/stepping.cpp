@@ -33,8 +33,8 @@ bool TurnMachine::may_block_peers(const Session& session) const {
 
 // Sets the pause before the next single submission. The pause depends on the time that this session took to
 // drain, so that the previous submission can help the other sessions. The pause is longer if this session has
-// drained without a single submission. In this case the sessions may not wait for each other, but have long
-// CUDA kernels, and a further submission would delay the end of the turn.
+// drained, but was not allowed any submission while it drained. In this case the sessions perhaps do not wait
+// for each other, but have long CUDA kernels, and a further submission would delay the end of the turn.
 void TurnMachine::note_drained(const Session& session) {
   const Tenant& tenant = *session.tenant;
   Leaving& leaving = std::get<Leaving>(tenants_[tenant].phase);
