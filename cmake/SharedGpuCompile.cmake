@@ -32,7 +32,8 @@ function(sharedgpu_target name)
     target_compile_options(${name} PRIVATE -Wno-shadow)  # in a unity build, a file may hide another's names
     # GCC mistakes the sanitizers' code for uninitialized reads, even in its own headers.
     target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
-    # The interposer calls the driver's functions through function types that pass narrow arguments in whole registers.
+    # The interposer calls the driver's functions through function types that differ from the real ones: they pass
+    # narrow arguments in whole registers.
     target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:Clang>:-fno-sanitize=function>)
     # TSan does not support fences. Asio uses fences only together with atomics, which TSan supports.
     if(SHAREDGPU_SANITIZE MATCHES "thread")

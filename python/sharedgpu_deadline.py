@@ -5,8 +5,8 @@
         output = model(frame)
         torch.cuda.synchronize()
 
-Does nothing if the program was not started with `sharedgpu run --deadline`. Never blocks: a report that cannot be
-written at once is dropped. Needs only Python 3.6.
+Does nothing unless the program was started by `sharedgpu run --deadline`, or in a job with `--sharedgpu-deadline`.
+Never blocks: a report that cannot be written at once is dropped. Needs only Python 3.6.
 """
 import contextlib
 import os
@@ -40,8 +40,8 @@ def tell(met):
 
 @contextlib.contextmanager
 def deadline(seconds=None):
-    """Reports whether the block took at most `seconds` (default: the value of `--deadline`). If the block raises an
-    exception, it has missed the deadline.
+    """Reports whether the block took at most `seconds` (default: the deadline of the run or job). If the block raises
+    an exception, it has missed the deadline.
 
     GPU work counts only if the block waits for it."""
     if seconds is None:

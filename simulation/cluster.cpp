@@ -76,7 +76,7 @@ class Cluster {
   struct Job {
     std::vector<Process*> processes;
     unsigned started = 0;  // number of kernels of each process that have run
-    bool busy = false;     // the kernels after these are running
+    bool busy = false;     // the next kernel of each process is running
   };
 
   static TenantId tenant_of(std::size_t job) { return TenantId{job + 1}; }

@@ -95,8 +95,8 @@ def touch_host_memory(size):
 
 @contextlib.contextmanager
 def arbiter(tools, environment, folder, settings):
-    """Runs an arbiter with these settings, and the default for each other setting. Yields the environment of its
-    tenants."""
+    """Runs an arbiter with these settings. Its socket, state and debug log are in `folder`, and each other setting has
+    its default. Yields the environment of its tenants."""
     config, socket = folder / "conf", folder / "socket"
     lines = {"Socket": socket, "StateDir": folder / "state", "LogLevel": "debug", "LogFile": folder / "log"} | settings
     config.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
