@@ -28,8 +28,8 @@ slurm_version() {
   done
 }
 
-# Prints the versions of Slurm's packages. During an upgrade by dpkg, Slurm's programs can fail to start, as some packages
-# have the old version and some have the new version.
+# Prints the versions of Slurm's packages. During an upgrade by dpkg, Slurm's programs can fail to start, since some
+# packages have the old version and some have the new version.
 slurm_package_versions() {
   if command -v dpkg-query >/dev/null; then
     dpkg-query -W -f '${db:Status-Status} ${Version}\n' slurmctld slurmd slurm-client slurm-wlm-basic-plugins 2>/dev/null |
