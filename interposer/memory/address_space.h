@@ -17,7 +17,7 @@ namespace sharedgpu {
 struct Block {
   Bytes size;  // the size that the program requested
   Range* range = nullptr;
-  bool dying = false;  // a thread is freeing the block now, or will free it when the capture has ended
+  bool dying = false;  // a thread is freeing the block now, or its free is deferred (swap_freeing.h)
 };
 
 class AddressSpace {
@@ -32,7 +32,8 @@ class AddressSpace {
   // The handle that begins at this address; null if it has been freed.
   Handle* handle_at(CUdeviceptr address);
 
-  // Adds the first block of a range. If the range is not an arena, this block takes the whole range.
+  // Adds the first block of a range, at the base of the range. A range that is not an arena gets no other
+  // block.
   void add_block(Range& range, Bytes size);
   // Allocates a block of `size` bytes in an arena, and stores its address in `address`. Returns the arena's
   // range, or null if no arena has enough space.

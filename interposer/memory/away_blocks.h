@@ -36,13 +36,14 @@ class AwayBlocks {
   // has no memory for a new block.
   std::optional<AwayBlock> take(Bytes size);
   // The bytes that new and unused blocks may occupy in addition to the blocks in use. If `now` is given, the
-  // result may be a fraction of a second old (HostBudget::recent_room()).
+  // result may lack changes of the last 100 ms before `now` (HostBudget::recent_room()).
   Bytes room(std::optional<Nanoseconds> now = {}) const;
   // Takes back a block that is mapped only at its own address.
   void give(const AwayBlock& block);
   // The size of all blocks, in use or not.
   Bytes held() const;
-  // Releases unused blocks until their total size is at most `keep`. Returns true if a block was released.
+  // Releases unused blocks until their total size is at most `keep`, or the driver refuses. Returns true if a
+  // block was released.
   bool trim(Bytes keep);
 
  private:

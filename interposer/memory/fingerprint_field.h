@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic modulo p = 2^61 - 1. All functions return numbers below 2^62, which may be larger than p. Only
-// canonical() returns a number below p.
+// Arithmetic modulo p = 2^61 - 1. Residues are numbers below 2^62, and may be larger than p. Only canonical()
+// returns a number below p.
 #pragma once
 
 #include <cstdint>

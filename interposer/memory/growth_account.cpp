@@ -47,8 +47,9 @@ Books::Answer GrowthAccount::ask() {
   return lacks_host && common_.blocks && common_.blocks->trim({}) ? common_.books.grow() : answer;
 }
 
-// Sets the window to the device memory that the arbiter has granted, minus the present growth of `size`
-// bytes. Returns false if there is a window already, or the process must not be oversized.
+// Sets the window to the device memory that the arbiter has granted so far. The present growth of `size`
+// bytes is not a part of it. Returns false if there is a window already, or the process must not be
+// oversized.
 bool GrowthAccount::open_window(Bytes size) {
   if (!common_.blocks || !common_.books.may_be_oversized()) return false;
   const MutexLock lock(common_.mutex);
@@ -61,8 +62,8 @@ bool GrowthAccount::open_window(Bytes size) {
 // the window that the GPU may still hold: all of it, then half of it, and so on. No handle enters this part
 // before it is granted. Other threads may free memory meanwhile.
 //
-// An arbiter that has restarted meanwhile takes the first request that it gets for memory that the process
-// has. So after a refusal, the process reports what it has.
+// An arbiter that has restarted meanwhile regards the memory in the first request as memory that the process
+// has already. So after a refusal, the process reports what it has.
 void GrowthAccount::widen_window() {
   const Bytes granule = common_.device.granularity();
   bool refused = false;

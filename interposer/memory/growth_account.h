@@ -48,10 +48,9 @@ class GrowthAccount {
   SwapCommon& common_;
   std::mutex requests_;
   Bytes context_ GUARDED_BY(common_.mutex);
-  Bytes host_
-      GUARDED_BY(common_.mutex);  // the part of the program's own host memory that the arbiter has granted
-  Bytes host_unreported_ GUARDED_BY(common_.mutex);  // the program's own host memory that the arbiter has not
-                                                     // granted yet
+  Bytes host_ GUARDED_BY(common_.mutex);             // the program's own host memory, except host_unreported_
+  Bytes host_unreported_ GUARDED_BY(common_.mutex);  // the part that was taken while the site did not permit
+                                                     // away memory; never reported to the arbiter
   Bytes widening_ GUARDED_BY(common_.mutex);         // see ReportSource::Reading
   Bytes host_limit_ GUARDED_BY(common_.mutex);       // the limit on host memory when it was last read; zero
                                                      // if there is none

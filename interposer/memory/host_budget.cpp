@@ -63,8 +63,8 @@ void CgroupBudget::note(const std::string& path, int error) const {
   if (!std::exchange(told_, true) && tell_ != nullptr) tell_(path.c_str(), error);
 }
 
-// Finds the memory cgroups above this process. The caller of this and of all other private functions must
-// hold mutex_.
+// Finds the memory cgroups above this process. The caller of this and of all other private functions, except
+// least_limit(), must hold mutex_.
 void CgroupBudget::find_groups() const {
   const std::string file = root_ + "/proc/self/cgroup";
   const Text text(file);

@@ -18,7 +18,7 @@ namespace sharedgpu {
 class HostBudget {
  public:
   virtual ~HostBudget() = default;
-  // Called when this process has taken or given back host memory for which no cgroup is charged. The other
+  // Called when this process takes or gives back host memory for which no cgroup is charged. The other
   // functions count this memory as if it were charged.
   virtual void take_uncharged(Bytes /*size*/) {}
   virtual void give_uncharged(Bytes /*size*/) {}
@@ -30,8 +30,8 @@ class HostBudget {
   // Returns true if the job's own next allocations may fail once `more` further bytes have been allocated for
   // swap. The host pool should then release its unused memory.
   virtual bool tight(Bytes more) const = 0;
-  // Returns true if the job itself uses a large part of the safety margin, so that it needs the memory that
-  // swap occupies.
+  // Returns true if the job itself uses more than a quarter of the safety margin, so that it needs the memory
+  // that swap occupies.
   virtual bool used_up() const = 0;
   // The bytes in use in the cgroup with the lowest limit, without the bytes that the Linux kernel reclaims on
   // demand; zero if no cgroup has a limit.
@@ -105,7 +105,7 @@ class CgroupBudget final : public HostBudget {
   mutable bool told_ = false;
   mutable std::vector<Group> groups_;
   mutable Bound machine_;
-  // The last value of room(), for recent_room(), with the uncharged memory at that time.
+  // The room that recent_room() has read last, with the uncharged memory at that time.
   struct Known {
     Nanoseconds at{};
     Bytes room;

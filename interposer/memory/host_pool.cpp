@@ -97,8 +97,8 @@ bool HostPool::working() const {
 }
 
 // Starts the pool's threads as far as they are needed. If no thread can be started, take() grows the pool in
-// its own thread, and the next tend() tries again to start one. While the program may launch work, only one
-// thread grows the pool before an eviction, since each pinning delays the program's launches.
+// the thread that calls it, and the next tend() tries again to start one. While the program may launch work,
+// only one thread grows the pool before an eviction, since each pinning delays the program's launches.
 void HostPool::start() {
   const std::lock_guard one_at_a_time(start_mutex_);
   for (Worker& worker : workers_) {
@@ -147,8 +147,8 @@ void HostPool::work(Worker& worker) {
   changed_.notify_all();
 }
 
-// Adds one slab if the pool holds less than `goal`. `pace` is Pace::ahead for growth before an eviction.
-// After a refusal by the driver or the Linux kernel, growth before an eviction pauses for about a minute.
+// Adds one slab if the pool holds less than `goal`. `pace` is Pace::ahead for growth before an eviction. If
+// the driver or the Linux kernel refuses memory for such growth, it pauses for about a minute.
 bool HostPool::grow(Bytes goal, Pace pace) {
   Bytes size;
   std::byte* data = nullptr;
@@ -207,8 +207,8 @@ Bytes HostPool::bound(Bytes most) {
 }
 
 // Samples the memory that is left. The pool's own growth and shrinking must not count as memory that the job
-// allocates. If the job has several sessions, this session cannot tell growth of their pools from memory that
-// the job allocates, so it takes no samples.
+// allocates. If the job has several sessions, this session cannot tell growth of the other pools from memory
+// that the job allocates, so it takes no samples.
 void HostPool::watch() {
   Bytes before;
   {

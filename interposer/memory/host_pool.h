@@ -54,9 +54,9 @@ class HostPool {
   // Gives memory from take() back to the pool. Thread-safe.
   void give(const HostRoom& room);
 
-  // Prepares for evictions that need `goal` bytes at once. The pool grows to this size if the job has memory
-  // to spare, and then does not shrink below this size. `sharers` sessions of the job, this one included, may
-  // grow their pools at the same time. Thread-safe; does not wait.
+  // Prepares for evictions that need `goal` bytes at once. While the job has memory to spare, the pool grows
+  // to this size, and does not shrink below it. `sharers` sessions of the job, this one included, may grow
+  // their pools at the same time. Thread-safe; does not wait.
   void prepare(Bytes goal, unsigned sharers);
   // Returns true if prepare() was last called with a size other than zero. Thread-safe.
   bool expected() const {
@@ -82,8 +82,9 @@ class HostPool {
   // Maintenance, called about once a second: releases memory that no eviction is expected to need, or all
   // free memory if the job runs short of memory. Also ends the pauses in the pool's growth, after about a
   // minute. A thread of the pool does the work: releasing memory waits for the GPU, and the GPU may be
-  // waiting for the caller. If `works` is true, the program works on the GPU. One call then releases only one
-  // slab, because each release stalls the GPU (20 ms per GiB on an H200, bench_pin).
+  // waiting for the caller. If `works` is true, the program works on the GPU. One call then releases at most
+  // kGranulesPerSlab granules, because each release stalls the GPU (20 ms per GiB on an H200, bench_pin). If
+  // the job runs short of memory, `works` has no effect.
   void tend(bool works);
 
   Bytes held() const { return {held_.load(std::memory_order_relaxed)}; }
@@ -146,7 +147,7 @@ class HostPool {
   Bytes prepared_;             // the goal of prepare()
   Bytes hurried_;              // the goal of hurry()
   Bytes needed_;               // host memory that the last turn needed; set by trim()
-  std::optional<Bytes> keep_;  // if set, a worker releases slabs until the pool holds at most this many bytes
+  std::optional<Bytes> keep_;  // if set, a worker releases free slabs as long as this many bytes remain
   unsigned sharers_ = 1;
   unsigned resting_ = 0;   // calls of tend() left until the pool may grow before an eviction again
   unsigned barred_ = 0;    // calls of tend() left until the pool may grow at all

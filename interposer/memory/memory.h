@@ -41,7 +41,7 @@ class Books {
   // Returns true if the site permits programs larger than the GPU. Memory beyond the GPU's is away
   // (handle.h).
   virtual bool may_be_oversized() { return false; }
-  // Called when the process becomes oversized, for the first time or again.
+  // Called when the process becomes oversized, for the first time or again, and before make_room().
   virtual void went_oversized() {}
   // Called after went_oversized(). Moves handles out of the window until AwayMemory::excess() is zero. May
   // wait for the process's turn, and for the process's work on the GPU. Returns false if it cannot do this.

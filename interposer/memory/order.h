@@ -36,7 +36,7 @@ class Order {
   // Among the handles with a clean copy, returns the handle that would be evicted last, since its copy is the
   // least useful. Returns null if no handle has a clean copy.
   Handle* last_copy() const { return copied_.empty() ? nullptr : *copied_.rbegin(); }
-  // Returns true if no handle in this order has evicted contents.
+  // Returns true if all handles in this order are usable (handle.h). A handle without memory is not usable.
   bool all_usable() const { return missing_.empty(); }
 
  private:

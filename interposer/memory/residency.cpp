@@ -20,8 +20,8 @@ void Residency::shrink(Count count, Bytes size) {
   close_window_if_unneeded();
 }
 
-// If all memory fits the window, the process is not oversized. Handles that are away at this moment may enter
-// the window.
+// If all memory fits the window, the process is not oversized any more. Handles that are still away may be
+// moved to the GPU as before.
 void Residency::close_window_if_unneeded() {
   if (swappable_ <= window_) window_ = kNoWindow;
 }

@@ -38,8 +38,11 @@ class Residency {
   Bytes unused_window() const { return minus(granted(), in_window()); }
   // Moves the handle, which must be busy, out of the window or into it.
   void set_away(Handle& handle, bool away);
-  Bytes resident() const { return resident_; }  // bytes of handles that are mapped, or are about to be mapped
-  // resident() plus the unused part of the window, which is reserved for handles that are away.
+  // Bytes of handles that are mapped or are about to be mapped, except handles that are away or pinned in
+  // place.
+  Bytes resident() const { return resident_; }
+  // resident() plus the unused part of the window, which is reserved for handles that are away. This part
+  // does not raise the result above allowed().
   Bytes reported_resident() const {
     return std::max(resident_, std::min(resident_ + unused_window(), allowed_));
   }
@@ -53,8 +56,8 @@ class Residency {
   Bytes room() const { return minus(allowed_, resident_); }
   // How many bytes may enter the window.
   Bytes room_in_window() const { return minus(std::min(room(), unused_window()), kept_free_); }
-  // keep_free() keeps a part of the window free for pinned memory. excess() returns the bytes that must leave
-  // the window to make this part free.
+  // keep_free() keeps a part of the window free: for pinned memory, or until the arbiter has granted this
+  // part. excess() returns the bytes that must leave the window to make this part free.
   void keep_free(Bytes size) { kept_free_ = size; }
   Bytes excess() const { return minus(kept_free_, unused_window()); }
   bool exceeds() const { return resident_ > allowed_; }
@@ -95,7 +98,7 @@ class Residency {
   Handle* first_to_leave() const { return order_.first_to_leave(); }
   Handle* first_to_return() const { return order_.first_to_return(room()); }
   Handle* last_copy() const { return order_.last_copy(); }
-  // Returns true if the contents of all handles that are not busy are on the GPU.
+  // Returns true if all handles that are not busy are usable (handle.h).
   bool all_usable() const { return order_.all_usable(); }
 
  private:

@@ -83,7 +83,7 @@ Bytes SwapFreeing::due() const {
 
 // Carries out the frees that were deferred before this call. Waits for the GPU, or queries it, before it
 // takes any entry. Otherwise there could be a deadlock: GPU work may be waiting for a thread that destroys a
-// context, and this thread waits until no entry of the context is taken.
+// context, and that thread waits until no entry of the context is taken.
 void SwapFreeing::free_deferred(Gpu gpu) {
   std::uint64_t last = 0;
   {

@@ -21,7 +21,8 @@ class SwapPinning {
   CUresult export_piece(CUdeviceptr base, unsigned index, Piece* piece);
 
  private:
-  // Finds the handles of the addresses that are not pinned yet. Returns the result for settle().
+  // Finds the handles at these addresses, except handles that are pinned in place already. Waits while one of
+  // the handles is busy. Returns the result for settle().
   CUresult handles_to_settle(CUdeviceptr address, Bytes size, std::vector<Handle*>& found)
       REQUIRES(common_.mutex);
 

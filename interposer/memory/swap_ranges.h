@@ -21,8 +21,8 @@ class SwapRanges {
   // permits.
   CUresult add(Range** added, const Form& form, Wish wish);
   // Releases a range that the program and the GPU do not use any more: waits for the threads that move the
-  // range's handles, then unmaps and frees the range. On failure, the range and the handles that could not be
-  // unmapped stay.
+  // range's handles, then unmaps and frees the range. On failure the range stays, and the handles that could
+  // not be unmapped keep their memory.
   CUresult take_down(Range& range);
   // Sets the access rights of all mapped memory, after a change of these rights.
   void renew_access();

@@ -8,8 +8,8 @@
 namespace sharedgpu {
 namespace {
 
-// The handles that are being copied: at most one on each lane (a queue of copies, device.h). The first to
-// begin is the first to end.
+// The handles that are being evicted or restored: at most one on each lane (a queue of copies, device.h). The
+// first to begin is the first to end.
 class Pipeline {
  public:
   bool empty() const { return handles_.empty(); }
@@ -19,7 +19,7 @@ class Pipeline {
     handles_.push_back(&handle);
     ++begun_;
   }
-  // Removes the handle whose copy began first, and returns it with its lane.
+  // Removes the handle that was pushed first, and returns it with its lane.
   std::pair<Handle&, Lane> pop() {
     const Lane lane{(begun_ - static_cast<unsigned>(handles_.size())) % Lane::kCount};
     Handle& handle = *handles_.front();
@@ -64,7 +64,8 @@ bool SwapTurns::evict() {
         stuck =
             !choose(minus(minus(common_.residency.resident(), leaving), common_.residency.allowed()), next);
         if (next.empty()) break;
-        continue;  // checks the limit again, since it may have grown
+        continue;  // checks again: choose() releases the lock, so the limit may have grown, or another
+                   // thread may have freed memory
       }
       const Leaver leaver = next.front();
       next.pop_front();
@@ -100,8 +101,7 @@ bool SwapTurns::evict() {
   last_eviction_ = common_.mover->take_left();
   last_eviction_.no_room = no_room;
   host_peak_ = std::max(host_peak_, common_.mover->host_used());
-  // If the process is ending, the Linux kernel soon frees its GPU memory, so a failed eviction is not
-  // reported.
+  // If the process is ending, its GPU memory will soon be free, so a failed eviction is not reported.
   common_.books.report(!done && !common_.device.ending());
   return done;
 }
@@ -190,7 +190,7 @@ bool SwapTurns::restore() {
   {
     const MutexLock lock(common_.mutex);
     if (common_.residency.resident() >= common_.residency.allowed())
-      return false;  // the arbiter may send another Restore with a larger limit, which then succeeds
+      return false;  // a later Restore with a larger limit may succeed
   }
   if (!common_.device.lost()) return false;
   {
