@@ -12,9 +12,9 @@ namespace sharedgpu {
 
 namespace {
 
-// A handle comes in early only if the handles that leave for it have a next need at least this many times as
-// distant. With a smaller ratio it is better to wait, since a later exchange may find handles whose next need
-// is even more distant. With 2 instead of 4, programs move up to 8% more bytes
+// A handle comes in early only if the next need of each handle that leaves for it is more than this many
+// times as distant. With a smaller ratio it is better to wait, since a later exchange may find handles whose
+// next need is even more distant. With 2 instead of 4, programs move up to 8% more bytes
 // (build/bench/bench_eviction_order).
 constexpr std::uint64_t kLater = 4;
 

@@ -28,8 +28,7 @@ struct Candidate {
   bool on_gpu;
 };
 
-// The handles to move, by address. The free memory suffices for moving all of `out` out of the window, and
-// then all of `in` into it.
+// The handles to move, by address. When all of `out` have left the window, all of `in` fit into it.
 struct Plan {
   std::vector<std::uint64_t> out;
   std::vector<std::uint64_t> in;

@@ -34,13 +34,13 @@ class KernelCosts {
   static constexpr std::size_t kMostKeys = std::size_t{1} << 14;
 
   // The nanoseconds by which a launch is slower for each byte of the operand that is away; nullopt if no
-  // launch with the operand away has been timed. Until a launch with the operand on the GPU has been timed,
+  // launch with the operand away has been timed. Until a launch with all operands on the GPU has been timed,
   // the whole time of the launch counts as this slowdown.
   std::optional<double> per_byte(Key key) const;
 
-  // Counts a launch, and returns true if its time should be measured. These are the first launches with an
-  // operand away, and later launches at growing intervals. They are also the first launches with all operands
-  // on the GPU, if the kernel has run with an operand away.
+  // Counts a launch, and returns true if its time should be measured. These are the first, the fourth, the
+  // sixteenth launch and so on with an operand away. When such a launch has been timed, launches with all
+  // operands on the GPU are measured at the same intervals.
   bool should_time(std::span<const Operand> operands);
   // Records that a launch with these operands took the time `took`. The time must not include the loading of
   // the kernel's code.
@@ -54,8 +54,8 @@ class KernelCosts {
     Nanoseconds took{};
     Bytes all;                   // size of all operands of this launch
     Bytes away;                  // the bytes of these operands that were away
-    std::optional<double> here;  // nanoseconds per byte of the operands in launches with all operands on the
-                                 // GPU
+    std::optional<double> here;  // the fewest nanoseconds per byte of the operands of a timed launch with all
+                                 // operands on the GPU
   };
   Record* record_of(Key key);  // null if there are too many keys
 

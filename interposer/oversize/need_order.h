@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order in which a program needs its handles on the GPU. A need is a launch that needs a handle. Programs
-// repeat themselves: this class finds the position in the past whose needs match the newest needs, and
-// predicts that the same needs follow again. While no such position is known, it predicts by the last use of
+// The order in which a program needs its handles on the GPU. One need is one launch that needs one handle.
+// Programs repeat themselves: this class finds the position in the past whose needs match the newest needs,
+// and predicts that the same needs follow again. While no order is learned, it predicts by the last need of
 // each handle. Distances are counted in needs: a distance of 3 means the third need from now.
 //
 // Pure and bounded: no clock, at most kMostNeeds needs and kMostMemory bytes. Not thread-safe. A handle is
@@ -30,7 +30,8 @@ class NeedOrder {
   // count as one need.
   void note(std::uint64_t handle);
 
-  // Returns true if most of the recent needs were predicted correctly.
+  // Returns true if at least half of the last 16 needs were predicted, and a past position corresponds to the
+  // present.
   bool learned() const;
   // The distance of the handle's next need. If the order is learned, the last two cycles predict the
   // distance; kNever if neither cycle needed the handle between the present position and the cycle's end. If
