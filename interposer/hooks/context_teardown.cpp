@@ -70,8 +70,8 @@ void clear_out(Process& process, CUcontext context) {
   for (const auto& [address, origin] : allocations().of(context)) free_finished(address);
 }
 
-// Releases the unused memory of the device's pools. Then returns true if the context has to remain even
-// without a reference of the program.
+// Returns true if the context has to remain even without a reference of the program. If the memory of the
+// device's pools is freed with this context, first releases the unused memory of the pools.
 bool holds_up(const Process& process, const Primary& primary, CUdevice device) {
   if (pools_go_with_primary(process, device)) pools().give_up(device);
   return needed(process, primary, device);

@@ -22,10 +22,10 @@ struct KeptNow {
   Bytes most;
 };
 
-// Adjusts `kept.counted` to the memory that `now` reports. `now` is called with the mutex held. The driver
-// has already allocated the memory. If `may_grow` is true and this memory exceeds the counted memory, the
-// function requests the difference from the arbiter. If the arbiter refuses, the next recount requests the
-// difference again.
+// Adjusts `kept.counted` to the bounds that `now` returns. `now` is called with the mutex held. If the lower
+// bound exceeds the memory that is counted or being requested, and `may_grow` is true, the function requests
+// the difference from the arbiter. The driver has already allocated this memory. So after a refusal, the next
+// recount for which `may_grow` is true requests the difference again.
 template <class Now>
 void recount(std::mutex& mutex, Kept& kept, Pinning& memory, bool may_grow, Now now) {
   for (Bytes more{1}; more != Bytes{}; may_grow = false) {

@@ -10,8 +10,8 @@ namespace sharedgpu::hooks {
 
 // Creates a context by calling `real`. If `real` succeeds, calls `added`. If the GPU has too little free
 // memory for a context, the function requests pinned memory from the arbiter, in growing amounts, so that
-// other tenants evict. When the context exists, the context itself is counted, and the function returns the
-// requested memory to the arbiter.
+// other tenants evict. After each attempt, the function returns the requested memory to the arbiter. By then,
+// a new context is itself counted.
 template <class Call, class Added>
 CUresult make_context(CUdevice device, Call real, Added added) {
   CUresult result = real();

@@ -26,9 +26,9 @@ Own& own() {
   return *made;
 }
 
-// Calls `real`. Then calls `enter` once with each device's reference counts of device memory, and once with
-// each device's reference counts of host memory. `enter` returns how much of this memory has been freed by
-// `real`.
+// Calls `real`. If `real` succeeds, calls `enter` once with each device's reference counts of device memory,
+// and once with each device's reference counts of host memory. `enter` returns how much of this memory has
+// been freed by `real`.
 template <class Call, class Enter>
 CUresult own_call(Call real, Enter enter) {
   if (process::memories().empty()) return real();

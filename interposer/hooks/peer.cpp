@@ -77,8 +77,8 @@ class Peers {
     if (auto* session = process::session_of(pair.owner)) session->set_peer(pair.device, allowed);
   }
 
-  std::mutex mutex_;  // also held while the driver changes access, so that the changes are made in the order
-                      // of the calls
+  std::mutex mutex_;  // also held while open() gives or takes away access, so that the last change of pairs_
+                      // takes effect last
   std::vector<Pair> pairs_;
 };
 
@@ -87,10 +87,10 @@ Peers& peers() {
   return *made;
 }
 
-// Copies memory from one device to another; the interposer has allocated both the source and the destination.
-// Without sharedgpu, CUDA copies memory of cuMemAlloc between devices even without peer access. Mapped memory
-// can be copied between devices only by cuMemcpyPeer. `plain` makes the program's call; `peer` calls
-// cuMemcpyPeer with a context of each device.
+// Makes a copy by calling `plain` or `peer`. `plain` makes the program's call; `peer` calls cuMemcpyPeer with
+// a context of each device, and is called if the interposer has allocated the source and the destination on
+// different devices. Without sharedgpu, CUDA copies memory of cuMemAlloc between devices even without peer
+// access. Without access, mapped memory can be copied between devices only by cuMemcpyPeer.
 template <class Plain, class Peer>
 CUresult copy(CUdeviceptr to, CUdeviceptr from, CUstream stream, bool own, Plain plain, Peer peer) {
   const auto word = reinterpret_cast<backlog::StreamWord>(stream);

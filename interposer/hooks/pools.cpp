@@ -458,8 +458,8 @@ void Pools::freed_pinned(CUdeviceptr address, const Block& block) {
 }
 
 // Adjusts the counted memory of a pinned pool to the memory that the driver keeps for the pool. The driver
-// reports nothing about a pool that the program has destroyed. For such a pool, the sizes of the blocks in
-// use are a lower bound.
+// reports nothing about a pool that the program has destroyed. For such a pool, only the blocks in use are
+// counted, since only their sizes are known.
 void Pools::recount(const PoolPtr& pool, bool may_grow) {
   Pinning* memory = process::memory_of(pool->device);
   if (memory == nullptr) return;

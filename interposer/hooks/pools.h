@@ -123,8 +123,8 @@ class Pools {
     // Only pinned pools use these three members:
     Kept kept;
     Bytes wanted;  // bytes of unfinished allocations
-    Bytes coming;  // bytes that unfinished allocations have requested from the arbiter; the driver may have
-                   // allocated some of them
+    Bytes coming;  // bytes requested from the arbiter for unfinished allocations; the driver may or may not
+                   // have allocated them yet
   };
   using PoolPtr = std::shared_ptr<Pool>;
   // An unfinished allocation from a pinned pool.

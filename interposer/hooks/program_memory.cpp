@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuMemCreate and related functions: memory that the program itself creates, maps and makes accessible. On
 // managed devices, memory of supported kinds is swapped like any other memory, and the program gets handles
-// of our own for it. The driver allocates all other memory, which counts as pinned (own_handles.h). An
-// address range may contain memory of both kinds.
+// of our own for it. The driver allocates all other memory. On managed devices, this memory counts as pinned
+// (own_handles.h). An address range may contain memory of both kinds.
 #include <algorithm>
 #include <atomic>
 #include <map>

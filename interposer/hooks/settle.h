@@ -20,8 +20,8 @@ std::optional<Allocation> allocation_at(CUdeviceptr address);
 // error code.
 CUresult settle(const Place& place, CUdeviceptr address, Bytes size);
 // Repeats `attempt`, which pins the memory in place, in turns of this process while it returns
-// CUDA_ERROR_NOT_READY. Before an attempt, moves memory that is away to the GPU, and makes the memory one
-// handle if Memory::to_merge() requires that.
+// CUDA_ERROR_NOT_READY. Between two attempts, moves memory that is away to the GPU, and makes the memory one
+// handle if Memory::to_merge() requires that. Returns CUDA_ERROR_OUT_OF_MEMORY if this fails.
 CUresult settle_with(Memory& memory, CUdeviceptr address, Bytes size,
                      const std::function<CUresult()>& attempt);
 // Pins the whole allocation.

@@ -47,7 +47,7 @@ class Imports final : public Maintenance {
    public:
     virtual ~Exporters() = default;
     // Requests a piece from the exporter. Blocks until the answer arrives. The outcome is `failed` if no
-    // answer can arrive.
+    // answer can arrive, or none arrives in time.
     virtual Answer ask(LoanName name, std::uint32_t piece) = 0;
   };
   Imports(Exporters& exporters, tracking::Contexts& contexts) : exporters_(exporters), contexts_(contexts) {}
