@@ -45,7 +45,7 @@ class Queue {
   Ahead ahead_;
   Nanoseconds submitted_{};      // time of the last submission while the end of the turn was known
   Nanoseconds looked_{};         // the last time that all passed fences were removed
-  std::vector<FencePtr> marks_;  // the fences that ahead_ counts, in the same order
+  std::vector<FencePtr> marks_;  // the recorded fences that no poll has seen to pass; the oldest comes first
 };
 
 // Returns the queue of the stream to which the handle refers on the calling thread, and the queue's number.
@@ -57,7 +57,8 @@ std::shared_ptr<Queue> known_queue(StreamId id);
 void submission_made();
 // Measures how long submissions take, over all queues.
 session::SubmissionClock& submission_clock();
-// Counts the calls that have forgotten queues. While this number stays the same, no queue is forgotten.
+// Returns a number that grows each time queues may be forgotten. If two calls return the same number, no
+// queue was forgotten between them.
 std::uint32_t forgotten_queues();
 
 // Call forget_queue() before the stream is destroyed. Call forget_queues_of() after the context has been

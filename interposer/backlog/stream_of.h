@@ -26,7 +26,7 @@ constexpr bool copies(std::string_view name) { return name.starts_with("cuMemcpy
 // stream_at() returns the index of an argument, or one of these constants.
 inline constexpr int kFillsNoQueue = -1;
 inline constexpr int kStreamZero = -2;  // the function takes no stream
-inline constexpr int kInConfig = -3;    // the stream is inside the first argument of cuLaunchKernelEx
+inline constexpr int kInConfig = -3;  // in the struct to which the first argument of cuLaunchKernelEx points
 
 constexpr int stream_at(std::string_view name, int words) {
   const bool moves = copies(name) || name.starts_with("cuMemset");

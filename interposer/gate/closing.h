@@ -18,7 +18,7 @@ class GateListener {
   virtual ~GateListener() = default;
   // Called when a thread begins to wait at a gate that a lease page closes, and no other thread waits there.
   // The waiting thread makes this call, which must not block. A thread that has waited while the gate was
-  // paused calls on_wait(), too, if a lease page is still closed after the pause.
+  // paused calls on_wait(), too, if a lease page closes the gate after the pause.
   virtual void on_wait() = 0;
   // Returns true if all memory of the process is on its GPUs. While some memory of the process is not on its
   // GPU, even a long drain lets no thread through.

@@ -34,7 +34,7 @@ bool try_enter(Mark& mark) {
 void detail::enter_slowly() {
   Mark& mark = own_mark();
   if (try_enter(mark)) return;
-  // Calls the listener only if a lease page closes the gate: a pause of the process itself ends soon.
+  // Does not call the listener during a pause of the process itself, which ends soon.
   bool told = entrance.waiting.fetch_add(1, std::memory_order_seq_cst) != 0 && !paused();
   while (!try_enter(mark)) {
     if (!told && !paused()) {

@@ -25,9 +25,10 @@ struct alignas(64) Mark {
 // The gate's state of one thread.
 struct Thread {
   Mark* mark = nullptr;
-  std::uint32_t depth = 0;        // how many nested passes the thread holds
-  std::uint32_t grace_used = 0;   // how often the closed gate let the thread through during this drain:
-  std::uint64_t grace_drain = 0;  // the number of the drain
+  std::uint32_t depth = 0;       // how many nested passes the thread holds
+  std::uint32_t grace_used = 0;  // how many of the passes that grace() permits the thread has used or missed,
+                                 // during the drain with the number `grace_drain`
+  std::uint64_t grace_drain = 0;
 };
 
 namespace detail {

@@ -69,8 +69,8 @@ class Contexts {
   // Waits until the GPU has done all work that was submitted to any context, or to the contexts of `devices`.
   // A thread that is about to begin a capture waits until this wait has ended, but not for long. Returns
   // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if a capture prevented the wait; the caller must then repeat the
-  // call. Otherwise returns the error of the calling thread's context, if the wait included this context, or
-  // the error of any other context.
+  // call. Otherwise returns an error: only that of the calling thread's context if the wait included this
+  // context, and that of any context if it did not.
   CUresult synchronize();
   CUresult synchronize(const std::vector<CUdevice>& devices);
   // Does the same for all contexts at the end of a turn. First polls the GPU for a while, since captures may
@@ -128,8 +128,7 @@ class Contexts {
   std::vector<Stream> streams_;
   std::map<CUdevice, Primary> primaries_;
   int synchronizing_ = 0;  // number of threads in synchronize_one()
-  gate::Wakeup unused_;    // raised when a drain stops using a context, or the last thread has stopped
-                           // synchronizing
+  gate::Wakeup unused_;    // raised each time a thread stops using a context, or stops synchronizing
 };
 
 class Contexts::Removed {
