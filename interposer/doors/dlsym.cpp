@@ -36,8 +36,8 @@ void* dlsym_driver(void* handle, const char* name) {
   return next;
 }
 
-// Replaces dlsym(RTLD_NEXT, name) for a caller that precedes our library in the search order, so that the
-// search would find our own export. Continues the search after our library.
+// Replaces dlsym(RTLD_NEXT, name) if the search would find our own export, because the caller precedes our
+// library in the search order. Continues the search after our library.
 void* dlsym_next(void* /*handle*/, const char* name) {
   driver::Function function = *driver::find(name);
   void* real = driver::real_if_loaded(function);

@@ -64,9 +64,9 @@ void Pools::created(CUmemoryPool pool, const CUmemPoolProps& properties) {
   all_.push_back(std::move(made));
 }
 
-// Called before the pool is destroyed. From now on no thread queries the driver about the pool. The entry in
-// pools_ stays, since the driver may refuse the destruction, and other threads may use the pool until the
-// driver destroys it.
+// Called before the pool is destroyed. From now on only an allocation from the pool queries the driver about
+// the pool. The entry in pools_ stays, since the driver may refuse the destruction, and other threads may use
+// the pool until the driver destroys it.
 Pools::PoolPtr Pools::leave_alone(CUmemoryPool handle) {
   const std::lock_guard lock(mutex_);
   PoolPtr pool = known(handle);
