@@ -15,7 +15,6 @@ constexpr Bytes kBatch = mebibytes(256);
 constexpr double kFirstEstimate = 1.84e6 / static_cast<double>(mebibytes(64).count);
 // Smaller exchanges take mostly the time of single calls of the driver.
 constexpr Bytes kLeastMeasured = mebibytes(64);
-constexpr double kNewest = 0.25;  // weight of the newest measurement
 // A handle that comes in makes another one leave, which has to come back later.
 constexpr double kExchanges = 2;
 // The pause after a failure doubles from the first to the second value.
@@ -31,8 +30,13 @@ void Residence::Pause::after_failure(Nanoseconds now) {
   until_ = now + length_;
 }
 
-Residence::Residence(AwayMemory& memory, ExchangeTotals& totals)
-    : memory_(memory), totals_(totals), per_byte_(kFirstEstimate) {}
+Residence::Residence(AwayMemory& memory, ExchangeTotals& totals) : memory_(memory), totals_(totals) {
+  took_.fill(kFirstEstimate);
+}
+
+// The fastest one of the last exchanges counts. An exchange that creates blocks takes ten times longer than
+// one that reuses them, and once the blocks exist, most exchanges reuse them.
+double Residence::per_byte() const { return *std::ranges::min_element(took_); }
 
 // Each handle counts once, for the first argument that names it.
 std::vector<Residence::Use> Residence::uses_of(std::span<const KernelUse> kernels,
@@ -57,7 +61,7 @@ std::vector<Residence::Use> Residence::uses_of(std::span<const KernelUse> kernel
 // A kernel of unknown cost may need the operand on the GPU.
 bool Residence::is_need(const KernelCosts::Key& key) const {
   const std::optional<double> cost = costs_.per_byte(key);
-  return !cost || *cost >= per_byte_;
+  return !cost || *cost >= per_byte();
 }
 
 // The handles that should be on the GPU, whether they are there or not. A kernel that was never seen with the
@@ -73,7 +77,8 @@ std::vector<AwayHandle> Residence::wanted(const std::vector<Use>& uses, bool may
     bool wants = need && !use.handle.away;
     if (use.handle.away && cost) {
       const double lost = *cost * count(use.handle.size);
-      wants = debts_.add(use.handle.address, lost, window) >= kExchanges * per_byte_ * count(use.handle.size);
+      wants =
+          debts_.add(use.handle.address, lost, window) >= kExchanges * per_byte() * count(use.handle.size);
     } else if (use.handle.away) {
       wants = !may_try;
     }
@@ -161,7 +166,7 @@ void Residence::exchanged(const ExchangeChoice& exchange, const ExchangeResult& 
   exchanges_.after_success();
   for (const CUdeviceptr handle : exchange.in) debts_.clear(handle);
   if (exchange.size >= kLeastMeasured)
-    per_byte_ += kNewest * (static_cast<double>(result.took.count()) / count(exchange.size) - per_byte_);
+    took_[measured_++ % took_.size()] = static_cast<double>(result.took.count()) / count(exchange.size);
 }
 
 void Residence::add_slowed(double nanoseconds) {

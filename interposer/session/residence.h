@@ -9,6 +9,7 @@
 
 #include <cuda.h>
 
+#include <array>
 #include <mutex>
 #include <span>
 #include <vector>
@@ -95,6 +96,8 @@ class Residence {
   ExchangeChoice plan_for(const std::vector<AwayHandle>& wanted);
   std::vector<Candidate> candidates() const;
 
+  // The nanoseconds for each byte that an exchange is expected to take.
+  double per_byte() const;
   void add_slowed(double nanoseconds);
   void learn(const Choice& choice, Nanoseconds took);
 
@@ -104,7 +107,9 @@ class Residence {
   NeedOrder order_;
   KernelCosts costs_;
   Debts debts_;
-  double per_byte_;  // nanoseconds that an exchange takes, as last measured
+  // Nanoseconds for each byte that the last exchanges took; at first all are estimates.
+  std::array<double, 8> took_;
+  std::size_t measured_ = 0;  // the number of measured exchanges
   Pause exchanges_;
   Pause trials_;
 };

@@ -61,8 +61,8 @@ KernelUse use_of(std::uintptr_t kernel, std::vector<CUdeviceptr> operands) {
 }
 
 // An exchange of one handle of 64 MiB takes 1.84 ms.
-session::ExchangeResult result_of(bool complete) {
-  return {.outcome = complete ? session::Exchanged::complete : session::Exchanged::partial, .took = 1840us};
+session::ExchangeResult result_of(bool complete, Nanoseconds took = 1840us) {
+  return {.outcome = complete ? session::Exchanged::complete : session::Exchanged::partial, .took = took};
 }
 
 struct Launches {
@@ -143,6 +143,33 @@ TEST_CASE("a kernel is tried with its operand away, and if it is slow, the opera
   CHECK(next.exchange.out.front() != 1);  // an operand of the same launch stays
   CHECK_FALSE(t.memory.is_away(5));
   for (const KernelCosts::Operand& operand : next.operands) CHECK(operand.away == Bytes{});
+}
+
+// Returns after how many launches the operand comes in, if each launch with it away takes longer by 2 ms.
+int launches_until_in(Launches& t) {
+  for (int launches = 1; launches <= 100; ++launches) {
+    const Residence::Choice choice = t.launch(use_of(1, {5}), 2ms, 0ms);
+    if (!choice.exchange.in.empty()) return launches;
+  }
+  return 0;
+}
+
+TEST_CASE("an exchange that takes long once does not keep operands away", "[residence]") {
+  const session::ExchangeChoice other{.out = {}, .in = {4}, .size = kHandle};
+  Launches usual;
+  Launches created;
+  created.residence.exchanged(other, result_of(true, 40ms), created.now);
+  const int launches = launches_until_in(usual);
+  CHECK(launches > 1);
+  CHECK(launches_until_in(created) == launches);
+}
+
+TEST_CASE("if all exchanges take long, operands come in later", "[residence]") {
+  const session::ExchangeChoice other{.out = {}, .in = {4}, .size = kHandle};
+  Launches usual;
+  Launches slow;
+  for (int i = 0; i < 8; ++i) slow.residence.exchanged(other, result_of(true, 10ms), slow.now);
+  CHECK(launches_until_in(slow) > launches_until_in(usual));
 }
 
 TEST_CASE("an operand of which a kernel touches little stays away", "[residence]") {
