@@ -252,6 +252,7 @@ bool SwapExchange::exchange(const std::vector<CUdeviceptr>& out, const std::vect
   bool all = true;
   for (const CUdeviceptr each : in) all &= in_window(each);
   lock.unlock();
+  common_.mover->free_spare();
   common_.books.report(false);
   return all;
 }

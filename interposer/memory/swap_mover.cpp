@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interposer/memory/swap_mover.h"
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -11,6 +13,11 @@ namespace {
 // changed contents, its next kRests[i] evictions compute no fingerprint. kRests[0] and kRests[1] are 0,
 // because two fingerprints are needed to detect unchanged contents.
 constexpr std::array<std::uint8_t, 6> kRests{0, 0, 1, 3, 7, 15};
+
+bool is_of_kind(const std::optional<CUmemAllocationProp>& kind, const CUmemAllocationProp* wanted) {
+  if (!kind || wanted == nullptr) return !kind && wanted == nullptr;
+  return std::memcmp(&*kind, wanted, sizeof *wanted) == 0;
+}
 
 }  // namespace
 
@@ -155,14 +162,41 @@ bool SwapMover::end_leave(Handle& handle, Lane lane) {
       give_block_back(handle);
     }
   }
-  give_back(before);
-  if (left) evicted_ += handle.size.count;
-  return left;
+  if (!left) {
+    give_back(before);
+    return false;
+  }
+  spare_.push_back({.physical = before, .size = handle.size, .kind = {}});
+  if (handle.kind != nullptr) spare_.back().kind = *handle.kind;
+  evicted_ += handle.size.count;
+  return true;
+}
+
+// Takes over the memory of a handle that has left. The driver scrubs freed memory with the copy engine that
+// copies into the GPU (docs/benchmarks.md, "A handoff"), so an exchange frees and creates as little as
+// possible. New memory is created only after all spare memory has been freed, since spare memory uses the
+// room that the caller has found in the window.
+CUresult SwapMover::take_memory(Physical* physical, const Handle& handle) {
+  const auto found = std::ranges::find_if(spare_, [&](const Spare& spare) {
+    return spare.size == handle.size && is_of_kind(spare.kind, handle.kind);
+  });
+  if (found == spare_.end()) {
+    free_spare();
+    return device_.create(physical, handle.size, handle.kind);
+  }
+  *physical = found->physical;
+  spare_.erase(found);
+  return CUDA_SUCCESS;
+}
+
+void SwapMover::free_spare() {
+  for (const Spare& spare : spare_) give_back(spare.physical);
+  spare_.clear();
 }
 
 bool SwapMover::begin_enter(Handle& handle, Lane lane) {
   Physical physical = 0;
-  if (device_.create(&physical, handle.size, handle.kind) != CUDA_SUCCESS) return false;
+  if (take_memory(&physical, handle) != CUDA_SUCCESS) return false;
   if (hide_all(handle) != CUDA_SUCCESS) {
     show(handle);
     give_back(physical);

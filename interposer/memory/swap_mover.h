@@ -8,6 +8,7 @@
 #include <atomic>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "interposer/memory/host_pool.h"
 #include "interposer/memory/mover.h"
@@ -41,6 +42,7 @@ class SwapMover final : public Mover {
   bool end_leave(Handle& handle, Lane lane) override;
   bool begin_enter(Handle& handle, Lane lane) override;
   bool end_enter(Handle& handle, Lane lane) override;
+  void free_spare() override;
   Bytes host_held() const override { return pool_.held(); }
   Bytes host_used() const override { return minus(pool_.used(), host_kept()); }
   Bytes host_kept() const override { return {kept_.load(std::memory_order_relaxed)}; }
@@ -59,6 +61,12 @@ class SwapMover final : public Mover {
     HostRoom room;  // the destination of the copy
     std::optional<Fingerprint> seen;
   };
+  // Device memory of a handle that has left, and the handle's size and kind.
+  struct Spare {
+    Physical physical = 0;
+    Bytes size;
+    std::optional<CUmemAllocationProp> kind;  // by value: the program may free its allocation meanwhile
+  };
   static void note_change(Handle& handle, bool changed);
   static Way way_of(const Leaver& leaver);
   Begun begin_copy(Handle& handle, Lane lane);
@@ -71,6 +79,7 @@ class SwapMover final : public Mover {
   bool put_block(Handle& handle);
   void undo_enter(Handle& handle, Lane lane);
   void give_back(Physical physical);
+  CUresult take_memory(Physical* physical, const Handle& handle);
   bool settle(Lane lane);
 
   Device& device_;
@@ -86,6 +95,7 @@ class SwapMover final : public Mover {
   std::array<std::optional<AwayBlock>, Lane::kAll> targets_;  // the blocks to which contents are being
                                                               // copied
   std::array<Leaving, Lane::kAll> leaving_;
+  std::vector<Spare> spare_;  // empty between exchanges
   Eviction left_;
 };
 

@@ -346,6 +346,68 @@ TEST_CASE("handles change places, and keep their contents and addresses", "[away
   CHECK(holds(second, Bytes{3 * kPiece.count}, 2));
 }
 
+namespace {
+
+// Counts the handles for which device memory is created, and notes the most device memory at one time.
+class Counting final : public FakeDevice {
+ public:
+  using FakeDevice::FakeDevice;
+  CUresult create(Physical* physical, Bytes size, const CUmemAllocationProp* kind) override {
+    const CUresult result = FakeDevice::create(physical, size, kind);
+    ++created;
+    most = std::max(most, this->physical());
+    return result;
+  }
+  unsigned created = 0;
+  Bytes most;
+};
+
+}  // namespace
+
+TEST_CASE("a handle that enters gets the memory of a handle of its size that leaves", "[away]") {
+  OversizedOn<Counting> t;
+  const CUdeviceptr first = t.added(kWindow, 1);
+  const CUdeviceptr second = t.added(Bytes{3 * kPiece.count}, 2);
+  const std::vector<CUdeviceptr> here = t.all_here();
+  const unsigned before = t.device.created;
+  REQUIRE(t.away.exchange({here[0], here[2], here[5]}, t.all_away()));
+  CHECK(t.device.created == before);
+  CHECK(t.device.physical() == kWindow);
+  t.check_counts();
+  CHECK(holds(first, kWindow, 1));
+  CHECK(holds(second, Bytes{3 * kPiece.count}, 2));
+
+  // If no handle enters, the memory is free after the exchange.
+  REQUIRE(t.away.exchange({t.all_here()[0]}, {}));
+  CHECK(t.device.physical() == Bytes{5 * kPiece.count});
+  t.check_counts();
+}
+
+TEST_CASE("handles of other sizes and kinds that enter get new memory, within the window", "[away]") {
+  OversizedOn<Counting> t;
+  const CUdeviceptr first = t.added(Bytes{5 * kPiece.count}, 1);
+  const CUdeviceptr small = t.added(Bytes{kPiece.count / 2}, 2);
+  const CUdeviceptr small_away = t.added(Bytes{kPiece.count / 2 + kGranule.count}, 3);
+  REQUIRE(t.all_away().size() == 1);
+  CUmemAllocationProp kind{};
+  kind.allocFlags.gpuDirectRDMACapable = 1;
+  ProgramMemory::Id id = 0;
+  REQUIRE(t.program.create(&id, kPiece, kind) == CUDA_SUCCESS);
+  const CUdeviceptr view = t.device.reserve_for_program(kPiece);
+  REQUIRE(t.program.map(view, kPiece, id) == CUDA_SUCCESS);
+  const std::vector<CUdeviceptr> away = t.all_away();
+  REQUIRE(away.size() == 2);
+  const unsigned before = t.device.created;
+  const std::vector<CUdeviceptr> here = t.all_here();
+  REQUIRE(t.away.exchange({here[0], here[1]}, away));
+  CHECK(t.device.created == before + 2);
+  CHECK(t.device.most <= kWindow);
+  t.check_counts();
+  CHECK(holds(first, Bytes{5 * kPiece.count}, 1));
+  CHECK(holds(small, Bytes{kPiece.count / 2}, 2));
+  CHECK(holds(small_away, Bytes{kPiece.count / 2 + kGranule.count}, 3));
+}
+
 TEST_CASE("no handle enters a full window", "[away]") {
   Oversized t;
   t.added(kWindow, 1);
