@@ -9,6 +9,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "bench/median.h"
@@ -104,6 +105,31 @@ class Mapped {
   void exchange(Times& away, Times& back) {
     for (unsigned i = 0; i < device_.size(); i += together_) remap(i, host_, away);
     for (unsigned i = 0; i < device_.size(); i += together_) remap(i, device_, back);
+  }
+  // Creates and releases device memory of a handle's size. Returns the time.
+  double create_and_release() const {
+    const Clock::time_point begin = Clock::now();
+    check(cuMemRelease(create(CU_MEM_LOCATION_TYPE_DEVICE)), "cuMemRelease");
+    return milliseconds(Clock::now() - begin);
+  }
+  // Lets each handle leave and return; another thread does it for half of the handles at the same time.
+  // Returns the time of one handle.
+  double exchange_by_two() {
+    const auto half = [this](unsigned begin) {
+      Times ignored;
+      for (const Handles* handles : {&host_, &device_})
+        for (unsigned i = begin; i < begin + device_.size() / 2; i += together_) remap(i, *handles, ignored);
+    };
+    CUcontext context = nullptr;
+    check(cuCtxGetCurrent(&context), "cuCtxGetCurrent");
+    const Clock::time_point begin = Clock::now();
+    std::thread other([&] {
+      check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+      half(static_cast<unsigned>(device_.size() / 2));
+    });
+    half(0);
+    other.join();
+    return milliseconds(Clock::now() - begin) / static_cast<double>(device_.size());
   }
 
  private:
@@ -216,12 +242,12 @@ int main(int argc, char** argv) {
   unsigned mib = 64, count = 16, together = 1, rounds = 5, steps = 400;
   app.add_option("--mib", mib, "MiB of a handle").positive();
   app.add_option("--count", count, "number of handles").positive();
-  app.add_option("--together", together, "number of handles that one call unmaps; divides --count")
+  app.add_option("--together", together, "number of handles that one call unmaps; twice this divides --count")
       .positive();
   app.add_option("--rounds", rounds, "number of rounds").positive();
   app.add_option("--steps", steps, "number of kernels beside each measurement").positive();
   app.parse(argc, argv);
-  if (count % together != 0) fail("--together does not divide --count");
+  if (count % (2 * together) != 0) fail("twice --together does not divide --count");
   const std::size_t bytes = std::size_t{mib} << 20;
 
   start();
@@ -231,9 +257,11 @@ int main(int argc, char** argv) {
   for (const std::string kind : {"idle", "compute", "memory"}) {
     Beside beside(kernels, kind, std::size_t{1} << 30, steps);
     Mapped::Times away, back;
-    std::vector<double> lost, out, in, both, out_lost, in_lost, both_lost;
+    std::vector<double> lost, create, by_two, out, in, both, out_lost, in_lost, both_lost;
     for (unsigned round = 0; round < rounds; ++round) {
       lost.push_back(beside.lost_by([&] { mapped.exchange(away, back); }));
+      create.push_back(mapped.create_and_release());
+      by_two.push_back(mapped.exchange_by_two());
       out_lost.push_back(beside.lost_by([&] { out.push_back(managed.move_out()); }));
       in_lost.push_back(beside.lost_by([&] { in.push_back(managed.move_in()); }));
       both_lost.push_back(beside.lost_by([&] { both.push_back(managed.move_both()); }));
@@ -248,6 +276,10 @@ int main(int argc, char** argv) {
     };
     remap("host", away);
     remap("gpu", back);
+    std::printf(
+        R"({"beside": "%s", "way": "map", "mib": %u, "create and release": %.3f, "there and back, two threads": %.3f})"
+        "\n",
+        kind.c_str(), mib, sharedgpu::median(create), sharedgpu::median(by_two));
     const auto prefetch = [&](const char* to, const std::vector<double>& times,
                               const std::vector<double>& parts) {
       std::printf(R"({"beside": "%s", "way": "prefetch", "to": "%s", "mib": %u, "time": %.3f, "lost": %.2f})"
