@@ -8,8 +8,8 @@
 //   bench_eviction_order --write DIR  writes the generated programs as such files into the folder DIR
 //
 // Prints a line for each trace and window. The window is the footprint divided by the oversubscription. The
-// bytes of the first two cycles of a generated program do not count. For a trace from a file, all bytes
-// count.
+// bytes of the first two cycles of a generated program do not count, nor those before the line "learned" of a
+// file.
 #include <cstdio>
 #include <cstring>
 #include <exception>

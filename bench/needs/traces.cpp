@@ -12,6 +12,7 @@ namespace sharedgpu::needs {
 namespace {
 
 constexpr unsigned kCycles = 40;
+constexpr const char* kLearned = "learned";  // this line of a file ends the needs that do not count
 
 using Needs = std::vector<Need>;
 
@@ -220,6 +221,11 @@ Trace read(std::istream& in, const std::string& name) {
   Trace trace{name, {}, 0};
   std::string line;
   for (std::size_t number = 1; std::getline(in, line); ++number) {
+    if (line.starts_with('#')) continue;
+    if (line == kLearned) {
+      trace.learned = trace.needs.size();
+      continue;
+    }
     std::istringstream words(line);
     Need need{};
     std::string rest;
@@ -231,7 +237,10 @@ Trace read(std::istream& in, const std::string& name) {
 }
 
 void write(std::ostream& out, const Trace& trace) {
-  for (const Need& need : trace.needs) out << need.handle << ' ' << need.size.count << '\n';
+  for (std::size_t i = 0; i < trace.needs.size(); ++i) {
+    if (i != 0 && i == trace.learned) out << kLearned << '\n';
+    out << trace.needs[i].handle << ' ' << trace.needs[i].size.count << '\n';
+  }
 }
 
 }  // namespace sharedgpu::needs

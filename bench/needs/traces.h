@@ -21,8 +21,8 @@ struct Need {
 struct Trace {
   std::string name;
   std::vector<Need> needs;
-  std::size_t learned = 0;  // the number of needs at the beginning (two cycles) that do not count, since a
-                            // policy learns from them
+  std::size_t learned = 0;  // the number of needs at the beginning (two cycles, if the trace is generated)
+                            // that do not count, since a policy learns from them
 };
 
 // The sum of the sizes of all handles.
@@ -38,6 +38,7 @@ std::vector<Trace> programs();
 Trace random_cycles(std::uint64_t seed, unsigned handles, unsigned cycles, bool sizes);
 
 // Reads or writes a trace with one line for each need: the handle and its size in bytes, as decimal numbers.
+// A line "learned" ends the needs that do not count. Lines that begin with # are comments.
 // For any other line, read() throws std::runtime_error with `name` and the number of the line.
 Trace read(std::istream& in, const std::string& name);
 void write(std::ostream& out, const Trace& trace);

@@ -2,6 +2,8 @@
 #include "bench/needs/replay.h"
 
 #include <catch2/catch.hpp>
+#include <fstream>
+#include <string>
 
 using namespace sharedgpu;
 using namespace sharedgpu::needs;
@@ -56,4 +58,31 @@ TEST_CASE("a need larger than the window is skipped", "[replay]") {
   CHECK(optimum(trace, mebibytes(63)).bytes == Bytes{});
   CHECK(least_recently_used(trace, mebibytes(63)).bytes == Bytes{});
   CHECK(with_plans(trace, mebibytes(63), gibibytes(1)).bytes == Bytes{});
+}
+
+namespace {
+
+double bytes_over_optimum(const Trace& trace, double oversubscription, Bytes ahead) {
+  const Bytes window{
+      static_cast<std::uint64_t>(static_cast<double>(footprint(trace).count) / oversubscription)};
+  return static_cast<double>(with_plans(trace, window, ahead).bytes.count) /
+         static_cast<double>(optimum(trace, window).bytes.count);
+}
+
+}  // namespace
+
+TEST_CASE("once learned, the order of recorded trainings moves a tenth more than the optimum at most",
+          "[replay]") {
+  for (const std::string name : {"mlp", "transformer-bf16", "transformer-fp32"}) {
+    std::ifstream file(std::string(RECORDED_NEEDS "/") + name + ".needs");
+    REQUIRE(file);
+    const Trace trace = read(file, name);
+    REQUIRE(trace.learned > 0);
+    for (const double oversubscription : {1.25, 1.5, 2.0}) {
+      CAPTURE(name, oversubscription);
+      CHECK(bytes_over_optimum(trace, oversubscription, {}) < 1.1);
+      // Fewer exchanges, each of which brings in handles that are needed later, move more bytes.
+      CHECK(bytes_over_optimum(trace, oversubscription, mebibytes(256)) < 1.2);
+    }
+  }
 }

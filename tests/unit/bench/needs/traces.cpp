@@ -14,7 +14,15 @@ TEST_CASE("a written trace can be read", "[traces]") {
     const Trace again = read(file, "file");
     CHECK(again.needs.size() == trace.needs.size());
     CHECK(footprint(again) == footprint(trace));
+    CHECK(again.learned == trace.learned);
   }
+}
+
+TEST_CASE("comments are skipped, and the line learned ends the needs that do not count", "[traces]") {
+  std::istringstream file("# sizes in bytes\n1 2\nlearned\n# again\n1 2\n");
+  const Trace trace = read(file, "file");
+  CHECK(trace.needs.size() == 2);
+  CHECK(trace.learned == 1);
 }
 
 TEST_CASE("a line that is no need is an error with its number", "[traces]") {
