@@ -50,7 +50,8 @@ class Panel:
         self.drawn.append(text(LEFT + ROOM / 2, top + HEIGHT + 34, "footprint / memory limit", 12, "middle"))
 
     def x(self, ratio):
-        return LEFT + ROOM * (ratio - 0.95) / 1.1
+        """A program that fits is drawn at 1."""
+        return LEFT + ROOM * (max(ratio, 1) - 0.95) / 1.1
 
     def y(self, slowdown):
         part = math.log(max(slowdown, 0.9) / 0.9) / math.log(self.most / 0.9)
