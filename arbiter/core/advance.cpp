@@ -129,7 +129,7 @@ void Core::drop_members(const Domain& domain) {
     if (turns_.in_set(*tenant) && must_leave(*tenant)) leave_or_ask(*tenant);
     if (!turns_.may_leave_unasked(*tenant)) continue;
     if (turns_.in_set(*tenant)) leave(*tenant);
-    turns_.finish_leaving(*tenant);  // possible since no other gang is on the GPU
+    turns_.finish_leaving(*tenant);  // may_leave_unasked() is false if another gang is on the GPU
   }
   if (scheduler_.others_wait(domain))
     for (const Tenant* tenant : domain.tenants) {

@@ -17,11 +17,12 @@
 //
 // - NH: for two different blocks, each of the four values has any given difference with probability 2^-32,
 //   and all four jointly with 2^-128 (Black et al., UMAC, CRYPTO '99; Krovetz, VHASH, for differences other
-//   than 0). Two 64-bit numbers are equal modulo p for at most 17 differences, so for one of the two halves
-//   both values of a block become equal with probability at most (17 / 2^32)^2 < 2^-55.
+//   than 0). Two 64-bit numbers are equal modulo p only if their difference is one of 17 multiples of p. Each
+//   of the two halves of the hash is computed from two of the four values. In a given half, both values of a
+//   block become equal modulo p with probability at most (17 / 2^32)^2 < 2^-55.
 // - The difference between the sums of two contents is a polynomial of degree 4 in keys of 57 bits. Each key
 //   makes an existing difference vanish with probability at most 2^-57, all four together 2^-55.
-// - So one half is equal with probability at most 2^-54, and both halves, whose keys in the sums are
+// - So a given half is equal with probability at most 2^-54, and both halves, whose keys in the sums are
 //   independent, with probability at most 2^-108.
 //
 // A process that knows the keys could construct different contents with equal hashes, but only the process

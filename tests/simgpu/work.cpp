@@ -29,7 +29,7 @@ class UseGuard {
   UseGuard(const UseGuard&) = delete;
   UseGuard& operator=(const UseGuard&) = delete;
   const UsePtr& get() const { return use_; }
-  // Call this once the device is free for the work.
+  // Call this only after the device has become free for the work.
   void page_in() const {
     for (const Range& range : use_->ranges) simgpu::page_in(range);
   }

@@ -300,7 +300,8 @@ TEST_CASE("all that an oversized process may allocate can be allocated, in one p
   const Bytes part{GENERATE(0ull, 1ull, 7ull, 16ull, 31ull) * kGranule.count};
   const Bytes host_part{GENERATE(0ull, 1ull, 17ull, 31ull) * kGranule.count};
   const bool window_is_open = GENERATE(false, true);
-  const Bytes piece = GENERATE(Bytes{}, kibibytes(32), kibibytes(68), kPiece, kPiece + kGranule);
+  const Bytes piece =
+      GENERATE(Bytes{}, kibibytes(32), kibibytes(68), kPiece, kPiece + kGranule, kTwo - kGranule);
   Oversized t;
   const Bytes limit = kWindow + kPiece + part;
   t.budget.left = kWindow + host_part;
@@ -990,8 +991,8 @@ bool live(Crowded& t) {
   return failed;
 }
 
-// Makes call number `fail` and the `more` calls after it fail. Returns true if call number `fail` was made
-// during the exchanges.
+// Lets the device return errors for call number `fail` and for the next `more` calls. Returns true if call
+// number `fail` was made during the exchanges.
 bool exchange_with_failures(unsigned fail, unsigned more) {
   Crowded t;
   t.device.fail_call(fail, CUDA_ERROR_UNKNOWN, more);
