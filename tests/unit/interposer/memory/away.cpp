@@ -157,6 +157,42 @@ TEST_CASE("the arbiter learns the size of the window after it has refused a larg
   CHECK(t.books.last.swappable == kWindow);
 }
 
+// Pinned memory is requested without a report afterwards.
+TEST_CASE("the arbiter learns the size of the window after it has granted a larger one", "[away]") {
+  Oversized t;
+  t.added(kWindow, 1);
+  t.added(kTwo, 2);
+  t.books.limit = (kWindow + kTwo + kPiece).count;
+  const unsigned reports = t.books.reports;
+  REQUIRE(t.memory.pin(kPiece) == CUDA_SUCCESS);
+  CHECK(t.beyond() == Bytes{});
+  CHECK(t.books.reports > reports);
+  CHECK(t.books.last.swappable == kWindow + kTwo);
+}
+
+// Nothing limits the window then, and the next arbiter would never give a turn to a window larger than the
+// GPU.
+TEST_CASE("the window stays as it is while no arbiter answers", "[away]") {
+  Oversized t;
+  t.added(kWindow, 1);
+  t.added(kTwo, 2);
+  t.books.lost = true;
+  const unsigned asked = t.books.asked;
+  const CUdeviceptr third = t.added(kTwo, 3);
+  CHECK(t.books.asked == asked + 2);
+  CHECK(t.is_away(third));
+  CHECK(t.memory.use().swappable == kWindow);
+  CHECK(t.beyond() == kTwo + kTwo);
+  t.check_counts();
+  REQUIRE(t.memory.pin(kPiece) == CUDA_SUCCESS);
+  CHECK(t.memory.use().swappable == kWindow);
+  t.memory.unpin(kPiece);
+  t.books.lost = false;
+  t.added(kPiece, 4);
+  CHECK(t.memory.use().swappable == kWindow);
+  t.check_counts();
+}
+
 // Otherwise a report of another thread would let the arbiter take the memory for smaller.
 TEST_CASE("the part of the window that is requested counts as beyond the window, too", "[away]") {
   Oversized t;
