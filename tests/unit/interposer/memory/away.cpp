@@ -560,6 +560,22 @@ TEST_CASE("memory that is away does not settle until it has come in", "[away]") 
   t.check_counts();
 }
 
+// The arbiter may have granted the request, and subtracted the memory from the window.
+TEST_CASE("memory that is freed while it is being pinned leaves no room in the window", "[away]") {
+  Oversized t;
+  CUdeviceptr first = t.added(kTwo, 1);
+  t.added(kWindow - kTwo, 2);
+  t.added(kTwo, 3);
+  t.books.when_asked = [&] {
+    if (first != 0) CHECK(t.memory.free(std::exchange(first, 0)) == CUDA_SUCCESS);
+  };
+  CHECK(t.memory.settle(first, kTwo) == CUDA_SUCCESS);
+  CHECK(t.memory.use().pinned == Bytes{});
+  CHECK(t.memory.use().swappable == kWindow - kTwo);
+  CHECK(t.beyond() == kTwo);
+  t.check_counts();
+}
+
 TEST_CASE("while a process asks for a larger window, others may free, and no handle enters early", "[away]") {
   Oversized t;
   const CUdeviceptr first = t.added(kWindow, 1);
