@@ -115,8 +115,14 @@ bool GrowthAccount::shrink_window(Bytes size) {
     const MutexLock lock(common_.mutex);
     common_.residency.set_window(common_.residency.granted() + size);
   }
-  // The arbiter has accepted the smaller window, so the session requests the difference.
-  static_cast<void>(common_.books.grow());
+  // The arbiter has accepted the smaller window, so the session requests the difference. If the arbiter has
+  // given it to others meanwhile, the window stays small, and the memory beyond it is stated.
+  if (common_.books.grow().granted) return false;
+  {
+    const MutexLock lock(common_.mutex);
+    common_.residency.set_window(minus(common_.residency.granted(), size));
+  }
+  common_.books.claim();
   return false;
 }
 

@@ -598,6 +598,21 @@ TEST_CASE("while a process asks for a larger window, others may free, and no han
   CHECK(holds(third, kTwo, 3));
 }
 
+TEST_CASE("the window stays small if others have got the part that was to be pinned", "[away]") {
+  Oversized t;
+  t.added(kWindow, 1);
+  t.added(kTwo, 2);
+  t.books.beyond_limit = kTwo.count;
+  t.books.when_asked = [&] {
+    if (t.beyond() > kTwo) t.books.limit = (kWindow - kPiece).count;
+  };
+  CHECK(t.memory.pin(kPiece) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(t.memory.use().footprint() == kWindow - kPiece);
+  CHECK(t.beyond() == kTwo + kPiece);
+  CHECK(t.books.claimed == 1);
+  t.check_counts();
+}
+
 TEST_CASE("handles leave the window for pinned memory", "[away]") {
   Oversized t;
   const CUdeviceptr first = t.added(kWindow, 1);
