@@ -277,8 +277,9 @@ constexpr Exchanges minus(const Exchanges& a, const Exchanges& b) {
 // One request grows either `use` or `away`. If `away` is larger than the arbiter has granted, the request is
 // about `away` alone: `away` includes the growth, and growth of `use` in this message is not granted. A
 // request for growth of `use` may state a lower `away`, because the new device memory takes the contents of
-// away memory. The arbiter decides about the request with the lower value, but continues to count the earlier
-// amount until a report without a request states less.
+// away memory. The arbiter decides about the request with the lower value, and counts the earlier amount
+// until it grants the request, or until a report without a request states less. While a session requests to
+// move away memory to the GPU, its reports without a request count this memory in both `use` and `away`.
 struct Usage {
   static constexpr MessageType kType = MessageType::usage;
   static constexpr std::uint16_t kAway = 14;       // the first version with away memory

@@ -60,13 +60,15 @@ bool GrowthAccount::open_window(Bytes size) {
 
 // The arbiter grants a growth as a whole or not at all. So the process requests the part of its memory beyond
 // the window that the GPU may still hold: all of it, then half of it, and so on. No handle enters this part
-// before it is granted. Other threads may free memory meanwhile.
+// before it is granted. Other threads may free memory meanwhile. While the arbiter is lost, the window stays
+// as it is: the driver does not limit the window, and a later arbiter would never give a turn to a process
+// whose window is larger than the GPU.
 //
 // An arbiter that has restarted meanwhile regards the memory in the first request as memory that the process
-// has already. So after a refusal, the process reports what it has.
+// has already. So at the end, the process reports what it has.
 void GrowthAccount::widen_window() {
   const Bytes granule = common_.device.granularity();
-  bool refused = false;
+  bool asked = false;
   MutexLock lock(common_.mutex);
   for (Bytes part = common_.residency.beyond(); part >= common_.options.handle;) {
     const Bytes before = common_.residency.window();
@@ -74,20 +76,20 @@ void GrowthAccount::widen_window() {
     common_.residency.keep_free(part);
     widening_ = part;
     lock.unlock();
-    const bool granted = common_.books.grow().granted;
+    const Books::Answer answer = common_.books.grow();
     lock.lock();
     common_.residency.keep_free({});
     widening_ = {};
-    refused |= !granted;
-    if (granted) {
+    asked = true;
+    if (answer.granted && !answer.lost) {
       part = std::min(part, common_.residency.beyond());
     } else {
       common_.residency.set_window(before);
-      part = {part.count / 2 / granule.count * granule.count};
+      part = answer.lost ? Bytes{} : Bytes{part.count / 2 / granule.count * granule.count};
     }
   }
   lock.unlock();
-  if (refused) common_.books.report(false);
+  if (asked) common_.books.report(false);
 }
 
 // Pinned memory stays on the GPU, so handles leave the window for it. Their `size` bytes are requested as
@@ -114,8 +116,14 @@ bool GrowthAccount::shrink_window(Bytes size) {
     const MutexLock lock(common_.mutex);
     common_.residency.set_window(common_.residency.granted() + size);
   }
-  // The arbiter has accepted the smaller window, so the session requests the difference.
-  static_cast<void>(common_.books.grow());
+  // The arbiter has accepted the smaller window, so the session requests the difference. If the arbiter has
+  // given it to others meanwhile, the window stays small, and the memory beyond it is stated.
+  if (common_.books.grow().granted) return false;
+  {
+    const MutexLock lock(common_.mutex);
+    common_.residency.set_window(minus(common_.residency.granted(), size));
+  }
+  common_.books.claim();
   return false;
 }
 

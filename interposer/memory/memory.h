@@ -31,12 +31,14 @@ class Books {
     bool granted = false;  // false: the program gets CUDA_ERROR_OUT_OF_MEMORY
     Bytes host_most = {};  // after a refusal for lack of host memory: the most evicted data that host memory
                            // can ever hold; otherwise zero
+    bool lost = false;     // true: the arbiter is lost, and `granted` is set although no arbiter has answered
   };
   virtual ~Books() = default;
   // Requests a growth that use() already counts; if the arbiter refuses, the caller undoes the growth. Blocks
   // until the arbiter answers or is lost. If the arbiter is lost, the function returns as if the growth was
-  // granted, and only the driver limits the program's memory. Before this function returns, set_allowed() has
-  // been called with the resident limit that the arbiter has sent.
+  // granted, and only the driver limits the program's memory; the arbiter gets to know the growth when it
+  // answers again. Before this function returns, set_allowed() has been called with the resident limit that
+  // the arbiter has sent.
   virtual Answer grow() = 0;
   // Returns true if the site permits programs larger than the GPU. Memory beyond the GPU's is away
   // (handle.h).

@@ -109,13 +109,13 @@ void Residency::replace(Range& range, Handle whole) {
   count(range.handles.front());
 }
 
-// When memory that was pinned in place is freed, the window does not grow by its size: the arbiter grants
-// growth only on request.
+// When memory is freed that was or is being pinned in place, the window does not keep its size: the arbiter
+// may have subtracted the size already, and grants growth only on request.
 void Residency::strike_off(Range& range) {
   for (Handle& handle : range.handles) {
-    const bool settled = handle.place == Handle::Place::settled;
+    const bool pinned = handle.place != Handle::Place::free;
     set_place(handle, Handle::Place::free);
-    if (settled && has_window()) window_ = minus(window_, handle.size);
+    if (pinned && has_window()) window_ = minus(window_, handle.size);
     order_.remove(handle);
     swappable_ -= handle.size;
     if (handle.away) away_ -= handle.size;

@@ -240,10 +240,12 @@ Books::Answer DeviceSession::grow() {
     return {.granted = verdict.granted != 0, .host_most = verdict.host_most};
   }
   // Without an arbiter the growth is granted, and only the driver's own limit remains. While the lease is
-  // held, all memory must be resident, so the resident limit grows, too.
+  // held, all memory must be resident, so the resident limit grows, too. If the arbiter only hangs, it
+  // decides later about the withdrawn request, so the session also states what it has then.
   Memory* mine = memory();
   if (mine != nullptr && gate::held()) mine->set_allowed(std::max(mine->allowed(), mine->use().swappable));
-  return {.granted = true};
+  outbox_.claim();
+  return {.granted = true, .lost = true};
 }
 
 // Tells the user about a refused allocation, once for each kind of limit; `said` has a bit for each kind.

@@ -82,6 +82,23 @@ summary_of() { sed -n 's/^sharedgpu: run [0-9]*: .* to host memory, .* back; lar
   nothing_is_left
 }
 
+# Without an arbiter, the driver alone limits what the program allocates, but it does not limit the window.
+@test "a program larger than the GPU allocates while no arbiter is there, and takes turns again afterwards" {
+  start_large Quantum=300ms
+  # shellcheck disable=SC2086
+  SHAREDGPU_ARBITER_TIMEOUT=200 tenant one $LARGE --iterations 120 --churn
+  until_true 60 json_is 'sum(t["away_bytes"] > 0 for t in s["tenants"])' 1
+  kill -9 "$ARBITER"
+  wait "$ARBITER" || true
+  sleep 3
+  run_arbiter
+  until_true 60 json_is 'sum(t["away_bytes"] > 0 and t["footprint_bytes"] <= 256 << 20 for t in s["tenants"])' 1
+  # shellcheck disable=SC2086
+  tenant two $LARGE --iterations 6
+  ends_right one two
+  nothing_is_left
+}
+
 @test "a program larger than the GPU that is killed leaves the GPU to others" {
   start_large Quantum=300ms
   # shellcheck disable=SC2086

@@ -27,6 +27,8 @@ void MemoryBooks::report(const Session& session, const Usage& usage, const Resid
   MemoryUse reported = usage.use;
   const bool asks_for_away = usage.request != 0 && !its.unreported && usage.away > its.away;
   const bool asks = usage.request != 0 && !asks_for_away;
+  const Bytes if_others_granted = its.away_if_granted;
+  if (asks) its.away_if_granted = usage.away;
   const Bytes pins = std::min({reported.settling, reported.swappable, reported.resident, reported.pinned});
   // Memory that is to be pinned in place counts as swappable until the request is granted.
   if (asks || its.unreported) reported.pinned -= pins;
@@ -58,6 +60,7 @@ void MemoryBooks::report(const Session& session, const Usage& usage, const Resid
   // A request to pin memory is refused rather than deferred, since the end of a turn may wait for the answer.
   if (fits == Fit::later && pins != Bytes{}) fits = Fit::never;
   if (fits == Fit::never) {
+    its.away_if_granted = if_others_granted;
     refuse(session, usage.request, host_most);
   } else if (asks && its.requests.size() + its.deferred.size() >= kMostRequests) {
     effects_.drop(session, "too many requests at once");
@@ -198,6 +201,7 @@ void MemoryBooks::answer_requests(const Gpu& gpu, const Residencies& all) {
       effects_.send(*session, Verdict{.request = request, .granted = 1, .allowed = limit});
     its.requests.clear();
     its.granted_pins = its.use.pinned;
+    if (its.deferred.empty()) its.away = std::min(its.away, its.away_if_granted);
     effects_.advance_again();
   }
 }
@@ -370,10 +374,11 @@ void MemoryBooks::Evictable::add(const Holding& holding, bool same_step) {
   if (same_step) of_step += evictable;
 }
 
-// A session that requests growth on the GPU may report less away memory than was granted, see Usage.
+// A session that requests growth on the GPU may state less away memory than was granted, see Usage. Other
+// reports of the session do not.
 MemoryBooks::Holding MemoryBooks::holding(const Session& session, const MemoryUse& use) const {
   const SessionBook& its = of(session);
-  return {use, std::min(its.away, its.reported_away), its.uncharged};
+  return {use, std::min(its.away, its.away_if_granted), its.uncharged};
 }
 
 // Does the same as evictable(), as if `session` had the memory `holding`.

@@ -58,7 +58,8 @@ struct SessionBook {
   // be returned.
   Bytes away;
   Bytes reported_away;
-  Bytes uncharged;  // as reported: host memory of the session for which no cgroup is charged
+  Bytes away_if_granted;  // the away memory that remains if all `requests` and `deferred` are granted
+  Bytes uncharged;        // as reported: host memory of the session for which no cgroup is charged
   std::vector<std::uint64_t> away_requests;
   Nanoseconds away_requested_at{};
   bool away_unjudged = false;  // requests for away memory wait for the end of the recovery

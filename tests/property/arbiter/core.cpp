@@ -94,6 +94,7 @@ TEST_CASE("The worlds of programs that are larger than the GPU are lively") {
   world.run();
   CHECK(world.tally().away > 50);
   CHECK(world.tally().kept_home > 20);
+  CHECK(world.tally().moved_in > 20);
   CHECK(world.tally().kernels > 500);
 }
 

@@ -118,6 +118,7 @@ class World : private simulation::Process, private HostileClients::Surroundings 
     unsigned host_waits = 0;  // growth that was delayed until host memory was freed
     unsigned away = 0;        // requests for away memory that were granted
     unsigned kept_home = 0;   // requests for away memory that were refused
+    unsigned moved_in = 0;    // requests to move away memory to the GPU that were granted
     unsigned dropped = 0;     // sessions of hostile clients that were dropped
     unsigned gpu_changes = 0;
     unsigned lost_sessions = 0;  // sessions that were on a GPU when it was lost
@@ -138,6 +139,7 @@ class World : private simulation::Process, private HostileClients::Surroundings 
   void check_end();
   void check_alone(const Snapshot& state);
   void check_host();
+  void check_counted(const Snapshot& state) const;
   void check_parts(const Snapshot& state);
   void check_allowed(const std::map<SessionId, std::optional<Bytes>>& shown) const;
   void check_reports() const;

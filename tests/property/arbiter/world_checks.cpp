@@ -48,6 +48,7 @@ void World::check() {
   check_together(state);
   check_alone(state);
   check_host();
+  check_counted(state);
   check_parts(state);
   for (std::size_t i = 0; i < uuids_.size(); ++i) {
     must(there[i] + contexts[i] <= mebibytes(scenario_.capacity + kForContexts), "the GPU is out of memory");
@@ -144,7 +145,7 @@ void World::check_refusal(const Client& client, const Snapshot& state) const {
     }
   }
   const Bytes lost = minus(contexts, mebibytes(kForContexts));
-  const bool needs_gpu = client.away == client.before_growth_away;
+  const bool needs_gpu = client.away <= client.before_growth_away;
   const bool fits =
       footprint + away <= cap && (!needs_gpu || footprint + pinned + lost <= mebibytes(scenario_.capacity));
   must(!fits, "growth that fits is refused");
@@ -196,6 +197,18 @@ void World::check_alone(const Snapshot& state) {
       ruled = ruled || state.find(session->tenant)->exclusive;
     }
     must(!ruled || open.size() == 1, "two on a GPU whose time one of them has for itself");
+  }
+}
+
+// When no message is on its way, the arbiter counts the memory of a process as the process does.
+void World::check_counted(const Snapshot& state) const {
+  if (state.recovering) return;
+  for (const auto& [key, client] : clients_) {
+    const Snapshot::Session* session = state.find(client->id);
+    const bool silent = !client->asking && !client->mute && client->line_free < now();
+    if (session == nullptr || !client->attached || !silent || client->came_back == now()) continue;
+    must(session->away == client->away, "away memory is counted wrongly");
+    must(session->use.swappable == client->use.swappable, "memory is counted wrongly");
   }
 }
 

@@ -80,7 +80,7 @@ struct World::Client : simulation::Session {
     return stopped;
   }
 
-  Bytes granted_away() const { return asking ? std::min(away, before_growth_away) : away; }
+  Bytes granted_away() const { return asking ? before_growth_away : away; }
   Bytes granted() const { return asking ? std::min(use.swappable, before_growth_swappable) : use.swappable; }
 };
 

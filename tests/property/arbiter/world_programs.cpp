@@ -50,6 +50,8 @@ void World::deliver(SessionId key, const Message& message) {
       if (!client.asking || verdict.request != client.requests) break;
       client.asking = false;
       if (client.away > client.before_growth_away) ++(verdict.granted == 0 ? tally_.kept_home : tally_.away);
+      const bool moved_in = client.away < client.before_growth_away;
+      if (moved_in && verdict.granted != 0) ++tally_.moved_in;
       if (verdict.granted == 0) {
         ++tally_.refusals;
         tally_.host_refusals += verdict.host_most != Bytes{} ? 1 : 0;
@@ -69,7 +71,9 @@ void World::deliver(SessionId key, const Message& message) {
         if (client.in_turn && !client.page.open && client.missing() != Bytes{}) ++tally_.late;
         client.take(verdict);
         // Reports the new memory as allocated; the request was sent before the memory was allocated.
-        if (client.use.swappable != client.before_growth_swappable) say(client, usage(client));
+        // Sometimes another request comes before this report.
+        const bool next = moved_in && random(0, 1) == 0;
+        if (client.use.swappable != client.before_growth_swappable && !next) say(client, usage(client));
       }
       at(now() + delay(20), [this, key] {
         auto again = clients_.find(key);
@@ -236,7 +240,10 @@ void World::grow(Client& client) {
     client.use.settling = std::min(client.use.resident, mebibytes(random(1, 5)));
     client.use.pinned += client.use.settling;
   } else {
-    client.use.swappable += mebibytes(random(1, scenario_.largest_growth));
+    const Bytes growth = mebibytes(random(1, scenario_.largest_growth));
+    client.use.swappable += growth;
+    // Sometimes the new memory of the GPU takes the contents of away memory.
+    if (client.away != Bytes{} && random(0, 1) == 0) client.away = minus(client.away, growth);
   }
   client.asking = true;
   client.asking_since = now();
@@ -338,12 +345,14 @@ void World::pass(SessionId key) {
   if (!entry->second->computing || scenario_.lockstep || scenario_.entangled) compute(*entry->second);
 }
 
+// If a request to move away memory to the GPU is refused, this memory stays away.
 Usage World::usage(const Client& client, std::uint64_t request, bool stuck) const {
+  const bool stays = request == 0 && client.asking;
   return {.request = request,
           .use = client.use,
           .stuck = stuck,
           .job_host_limit = mebibytes(scenario_.job_host_limit),
-          .away = client.away};
+          .away = stays ? std::max(client.away, client.before_growth_away) : client.away};
 }
 
 // Sometimes the program needs the host memory that holds evicted memory.

@@ -266,9 +266,56 @@ TEST_CASE("Away memory that moves to the GPU is counted once") {
   REQUIRE(b.granted(1));
   b.say(1, Usage{.request = 1, .use = Bench::use(20, 0), .away = mebibytes(40)});
   CHECK(b.granted(1));
-  CHECK(b.away(1) == mebibytes(60));  // the session may not have freed its away memory yet
-  b.report(1, 20, 40);
   CHECK(b.away(1) == mebibytes(40));
+  b.report(1, 20, 30);
+  CHECK(b.away(1) == mebibytes(30));
+}
+
+// Otherwise the next request for away memory would not be recognized, and no limit would apply to it.
+TEST_CASE("Away memory that has moved to the GPU is away memory no more") {
+  Away b;
+  b.arrive(1, 1, {.host_cap = mebibytes(60)});
+  b.arrive(2, 1, {.host_cap = mebibytes(60), .step = 1}, kOther);
+  b.ask_away(1, 0, 40);
+  REQUIRE(b.granted(1));
+  b.say(1, Usage{.request = 2, .use = Bench::use(40, 0), .away = {}});
+  REQUIRE(b.granted(1));
+  SECTION("for this session") {
+    b.say(1, Usage{.request = 3, .use = Bench::use(40, 40), .away = mebibytes(21)});
+    CHECK(b.refused(1));
+    b.say(1, Usage{.request = 4, .use = Bench::use(40, 40), .away = mebibytes(20)});
+    CHECK(b.granted(1));
+  }
+  SECTION("for this session, if it reports while it requests") {
+    b.report(1, 40, 21);
+    b.say(1, Usage{.request = 3, .use = Bench::use(40, 40), .away = mebibytes(21)});
+    CHECK(b.refused(1));
+  }
+  SECTION("for other sessions of the job") {
+    b.ask_away(2, 0, 20);
+    CHECK(b.granted(2));
+  }
+  SECTION("but a session that has withdrawn its request states that the memory is still away") {
+    b.report(1, 0, 40);
+    b.ask_away(1, 0, 40);
+    CHECK(b.granted(1));
+    CHECK(b.away(1) == mebibytes(40));
+  }
+}
+
+// While the request waits, other reports of the session do not tell how much away memory it would keep.
+TEST_CASE("Away memory that is to move to the GPU counts once while the request waits") {
+  Away b;
+  b.arrive(1, 1, {.host_cap = mebibytes(60)});
+  b.ask_away(1, 0, 40);
+  REQUIRE(b.granted(1));
+  MemoryUse its = Bench::use(40, 0);
+  its.host = mebibytes(70);
+  b.say(1, Usage{.request = 2, .use = its, .away = {}});
+  CHECK_FALSE(b.sent<Verdict>(1));
+  its.host = mebibytes(50);
+  b.say(1, Usage{.request = 0, .use = its, .away = mebibytes(40)});
+  CHECK(b.granted(1));
 }
 
 TEST_CASE("Growth on the GPU that is refused leaves the away memory as it was") {

@@ -157,6 +157,42 @@ TEST_CASE("the arbiter learns the size of the window after it has refused a larg
   CHECK(t.books.last.swappable == kWindow);
 }
 
+// Pinned memory is requested without a report afterwards.
+TEST_CASE("the arbiter learns the size of the window after it has granted a larger one", "[away]") {
+  Oversized t;
+  t.added(kWindow, 1);
+  t.added(kTwo, 2);
+  t.books.limit = (kWindow + kTwo + kPiece).count;
+  const unsigned reports = t.books.reports;
+  REQUIRE(t.memory.pin(kPiece) == CUDA_SUCCESS);
+  CHECK(t.beyond() == Bytes{});
+  CHECK(t.books.reports > reports);
+  CHECK(t.books.last.swappable == kWindow + kTwo);
+}
+
+// Nothing limits the window then, and the next arbiter would never give a turn to a window larger than the
+// GPU.
+TEST_CASE("the window stays as it is while no arbiter answers", "[away]") {
+  Oversized t;
+  t.added(kWindow, 1);
+  t.added(kTwo, 2);
+  t.books.lost = true;
+  const unsigned asked = t.books.asked;
+  const CUdeviceptr third = t.added(kTwo, 3);
+  CHECK(t.books.asked == asked + 2);
+  CHECK(t.is_away(third));
+  CHECK(t.memory.use().swappable == kWindow);
+  CHECK(t.beyond() == kTwo + kTwo);
+  t.check_counts();
+  REQUIRE(t.memory.pin(kPiece) == CUDA_SUCCESS);
+  CHECK(t.memory.use().swappable == kWindow);
+  t.memory.unpin(kPiece);
+  t.books.lost = false;
+  t.added(kPiece, 4);
+  CHECK(t.memory.use().swappable == kWindow);
+  t.check_counts();
+}
+
 // Otherwise a report of another thread would let the arbiter take the memory for smaller.
 TEST_CASE("the part of the window that is requested counts as beyond the window, too", "[away]") {
   Oversized t;
@@ -587,6 +623,22 @@ TEST_CASE("memory that is away does not settle until it has come in", "[away]") 
   t.check_counts();
 }
 
+// The arbiter may have granted the request, and subtracted the memory from the window.
+TEST_CASE("memory that is freed while it is being pinned leaves no room in the window", "[away]") {
+  Oversized t;
+  CUdeviceptr first = t.added(kTwo, 1);
+  t.added(kWindow - kTwo, 2);
+  t.added(kTwo, 3);
+  t.books.when_asked = [&] {
+    if (first != 0) CHECK(t.memory.free(std::exchange(first, 0)) == CUDA_SUCCESS);
+  };
+  CHECK(t.memory.settle(first, kTwo) == CUDA_SUCCESS);
+  CHECK(t.memory.use().pinned == Bytes{});
+  CHECK(t.memory.use().swappable == kWindow - kTwo);
+  CHECK(t.beyond() == kTwo);
+  t.check_counts();
+}
+
 TEST_CASE("while a process asks for a larger window, others may free, and no handle enters early", "[away]") {
   Oversized t;
   const CUdeviceptr first = t.added(kWindow, 1);
@@ -607,6 +659,21 @@ TEST_CASE("while a process asks for a larger window, others may free, and no han
   t.check_counts();
   CHECK(holds(first, kWindow, 1));
   CHECK(holds(third, kTwo, 3));
+}
+
+TEST_CASE("the window stays small if others have got the part that was to be pinned", "[away]") {
+  Oversized t;
+  t.added(kWindow, 1);
+  t.added(kTwo, 2);
+  t.books.beyond_limit = kTwo.count;
+  t.books.when_asked = [&] {
+    if (t.beyond() > kTwo) t.books.limit = (kWindow - kPiece).count;
+  };
+  CHECK(t.memory.pin(kPiece) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(t.memory.use().footprint() == kWindow - kPiece);
+  CHECK(t.beyond() == kTwo + kPiece);
+  CHECK(t.books.claimed == 1);
+  t.check_counts();
 }
 
 TEST_CASE("handles leave the window for pinned memory", "[away]") {

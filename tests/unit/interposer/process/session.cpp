@@ -242,7 +242,7 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
   arbiter.page().set_contended(false);
 
   // The arbiter hangs in the session's turn: threads continue without an answer, and the session repeats the
-  // request when the arbiter answers again.
+  // request when the arbiter answers again. It also states the memory that the threads have got meanwhile.
   CUdeviceptr unasked[2] = {};
   auto alone = std::async(std::launch::async, [&] {
     cuCtxPushCurrent_v2(context);
@@ -253,8 +253,8 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
     CHECK(cuMemGetInfo_v2(&some, nullptr) == CUDA_SUCCESS);
   });
   CHECK(alone.wait_for(60s) == std::future_status::ready);
-  arbiter.queries = 0;
-  arbiter.serve_until([&] { return arbiter.queries > 0; });
+  arbiter.queries = arbiter.claims = 0;
+  arbiter.serve_until([&] { return arbiter.queries > 0 && arbiter.claims > 0; });
   arbiter.grant = false;
   CUresult asked = CUDA_SUCCESS;
   for (int i = 0; i < 600 && asked == CUDA_SUCCESS; ++i) {

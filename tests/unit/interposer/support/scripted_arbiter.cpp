@@ -101,6 +101,7 @@ std::optional<Message> ScriptedArbiter::step(std::chrono::milliseconds patience)
     }
     case MessageType::usage:
       last_usage = message.as<Usage>();
+      claims += last_usage->request == ~std::uint64_t{0} ? 1 : 0;
       if (last_usage->request != 0) {
         const bool fits = last_usage->use.footprint() <= device_most && last_usage->away <= away_most;
         say(Verdict{.request = last_usage->request, .granted = grant && fits, .allowed = allowed});

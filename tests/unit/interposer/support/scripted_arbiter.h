@@ -70,6 +70,7 @@ class ScriptedArbiter {
   int wants = 0;
   int idles = 0;
   int deadlines = 0;
+  int claims = 0;  // requests whose answer no thread of the session awaits
   // The protocol version in which the arbiter sends messages.
   std::uint16_t version = kProtocolVersion;
 

@@ -25,6 +25,7 @@ class FakeBooks final : public Books {
   Answer grow() override {
     ++asked;
     if (when_asked) when_asked();
+    if (lost) return {.granted = true, .lost = true};
     const auto [use, beyond, widening] = memory->reading();
     if (use.settling != Bytes{} && !settles) return {false};
     if (use.swappable + std::max(beyond, memory->uncharged()) > Bytes{host_limit.load()})
@@ -78,6 +79,7 @@ class FakeBooks final : public Books {
   std::atomic<bool> is_idle{true};
   std::function<void()> when_asked;  // called at each request for growth
   std::function<void()> after_idle;  // called by idle() after its check, to act as another thread
+  std::atomic<bool> lost{false};     // no arbiter answers
   std::atomic<bool> settles{true};
   std::atomic<CUdeviceptr> lent{0};
   std::atomic<unsigned> asked{0};
