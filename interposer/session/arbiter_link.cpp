@@ -133,8 +133,7 @@ int ArbiterLink::send_all() {
   const bool stuck = outbox_.take(Outbox::Flag::stuck);
   if (changed || stuck)
     if (int error = tell(usage(0, stuck))) return error;
-  if (outbox_.take(Outbox::Flag::claim))
-    if (int error = tell(usage(kNobody))) return error;
+  if (int error = send_claim()) return error;
   while (const auto report = outbox_.take())
     if (int error = send_report(*report)) return error;
   for (Requests::Unsent unsent; requests_.next_unsent(unsent);)
@@ -149,6 +148,16 @@ int ArbiterLink::send_all() {
     return send(Message::of(Want{.host_short = home}));
   }
   return 0;
+}
+
+// While a thread requests growth, a claim states this growth, too, so the arbiter may refuse it, or take it
+// for a request for away memory. So the claim is sent again when no thread requests growth.
+int ArbiterLink::send_claim() {
+  const bool grows = requests_.any(MessageType::usage);
+  const bool claims = outbox_.take(Outbox::Flag::claim);
+  if (!claims && (grows || !reclaims_)) return 0;
+  reclaims_ = grows;
+  return tell(usage(kNobody));
 }
 
 // Sends a Usage or Ready, with the totals since the connection began. An arbiter that does not know

@@ -59,6 +59,7 @@ class ArbiterLink {
   int resume();
   int send(const Message& message, int descriptor = -1);
   int send_all();
+  int send_claim();
   int send_request(const Requests::Unsent& unsent);
   int send_report(const Report& report);
   void handle(const Message& message, UniqueFd descriptor);
@@ -106,6 +107,7 @@ class ArbiterLink {
   Totals told_;
   Totals told_before_;
   bool attached_ = false;    // true if Attached was received on this or an earlier connection
+  bool reclaims_ = false;    // a claim is to be sent again, see send_claim()
   std::uint64_t order_ = 0;  // number of the last Revoke or Step of this arbiter
   bool released_ = false;    // Released was sent, and no Restore or Step has arrived since
 };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interposer/session/requests.h"
 
+#include <algorithm>
+
 namespace sharedgpu::session {
 
 void Requests::add(Request& request) {
@@ -17,6 +19,12 @@ void Requests::remove(Request& request) {
 bool Requests::answered(const Request& request) const {
   std::lock_guard lock(mutex_);
   return request.answered;
+}
+
+bool Requests::any(MessageType question) const {
+  std::lock_guard lock(mutex_);
+  return std::ranges::any_of(all_,
+                             [question](const Request* request) { return request->question == question; });
 }
 
 bool Requests::next_unsent(Unsent& unsent) {

@@ -33,6 +33,8 @@ class Requests {
   // Withdraws the request, whether answered or not. Must be called before the request goes out of scope.
   void remove(Request& request);
   bool answered(const Request& request) const;
+  // Returns true if a thread has a request of this kind, answered or not.
+  bool any(MessageType question) const;
 
   // Sets `unsent` to the oldest request that was not yet sent on this connection, and marks the request as
   // sent. Returns false if there is no such request.

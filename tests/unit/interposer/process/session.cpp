@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "interposer/gate/closing.h"
+#include "interposer/process/process.h"
 #include "tests/unit/interposer/support/scripted_arbiter.h"
 
 using namespace sharedgpu;
@@ -264,6 +265,19 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
   CHECK(asked == CUDA_ERROR_OUT_OF_MEMORY);
   arbiter.grant = true;
   for (CUdeviceptr block : unasked) CHECK(in_context([&] { return cuMemFree_v2(block); }) == CUDA_SUCCESS);
+
+  // A claim is repeated if a thread requests growth at the same time.
+  CUdeviceptr beside = 0;
+  auto grows = std::async(std::launch::async, [&] {
+    cuCtxPushCurrent_v2(context);
+    return cuMemAlloc_v2(&beside, mebibytes(8).count);
+  });
+  CHECK(blocked(grows));
+  arbiter.claims = 0;
+  process::session_of(0)->claim();
+  arbiter.serve_until([&] { return arbiter.claims == 2; });
+  CHECK(grows.get() == CUDA_SUCCESS);
+  CHECK(in_context([&] { return cuMemFree_v2(beside); }) == CUDA_SUCCESS);
 
   // The arbiter dies in the session's turn: the program continues, and the next arbiter answers its requests.
   arbiter.die();
