@@ -11,6 +11,7 @@
 
 #include "interposer/gate/pages.h"
 #include "interposer/gate/wakeup.h"
+#include "protocol/units.h"
 
 namespace sharedgpu::session {
 
@@ -20,6 +21,7 @@ enum class Exchanged : std::uint8_t { closed, partial, complete };
 struct ExchangeResult {
   Exchanged outcome = Exchanged::partial;
   Nanoseconds took{};  // without the drain
+  Bytes entered{};     // the bytes that came into the window
 };
 
 class ExchangeRequest {

@@ -103,8 +103,6 @@ ExchangeChoice Residence::plan_for(const std::vector<AwayHandle>& wanted) {
   Plan planned = plan(order_, all, addresses, memory_.room(), kBatch);
   choice.out.assign(planned.out.begin(), planned.out.end());
   choice.in.assign(planned.in.begin(), planned.in.end());
-  for (const Candidate& candidate : all)
-    if (std::ranges::find(planned.in, candidate.handle) != planned.in.end()) choice.size += candidate.size;
   return choice;
 }
 
@@ -165,8 +163,8 @@ void Residence::exchanged(const ExchangeChoice& exchange, const ExchangeResult& 
   if (result.outcome != Exchanged::complete) return exchanges_.after_failure(now);
   exchanges_.after_success();
   for (const CUdeviceptr handle : exchange.in) debts_.clear(handle);
-  if (exchange.size >= kLeastMeasured)
-    took_[measured_++ % took_.size()] = static_cast<double>(result.took.count()) / count(exchange.size);
+  if (result.entered >= kLeastMeasured)
+    took_[measured_++ % took_.size()] = static_cast<double>(result.took.count()) / count(result.entered);
 }
 
 void Residence::add_slowed(double nanoseconds) {

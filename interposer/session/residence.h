@@ -40,7 +40,6 @@ struct KernelUse {
 struct ExchangeChoice {
   std::vector<CUdeviceptr> out;
   std::vector<CUdeviceptr> in;
-  Bytes size;  // of `in`
 };
 
 class Residence {

@@ -183,7 +183,9 @@ LeasePhase TurnWorker::exchange(ExchangeRequest& request) {
     const Nanoseconds drained = now();
     const Traffic before = mine->moved();
     result.outcome = carry_out(*mine, request);
-    if (request.merges == 0) totals_.add_move(minus(mine->moved(), before), now() - drained);
+    const Traffic moved = minus(mine->moved(), before);
+    result.entered = moved.restored;
+    if (request.merges == 0) totals_.add_move(moved, now() - drained);
     const bool restored = restore_memory();
     result.took = now() - drained;
     debug("exchanged %zu handles for %zu%s in %.2f ms, after a drain of %.2f ms%s", request.out.size(),

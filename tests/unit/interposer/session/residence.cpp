@@ -61,8 +61,10 @@ KernelUse use_of(std::uintptr_t kernel, std::vector<CUdeviceptr> operands) {
 }
 
 // An exchange of one handle of 64 MiB takes 1.84 ms.
-session::ExchangeResult result_of(bool complete, Nanoseconds took = 1840us) {
-  return {.outcome = complete ? session::Exchanged::complete : session::Exchanged::partial, .took = took};
+session::ExchangeResult result_of(bool complete, Nanoseconds took = 1840us, Bytes entered = kHandle) {
+  return {.outcome = complete ? session::Exchanged::complete : session::Exchanged::partial,
+          .took = took,
+          .entered = entered};
 }
 
 struct Launches {
@@ -155,7 +157,7 @@ int launches_until_in(Launches& t) {
 }
 
 TEST_CASE("an exchange that takes long once does not keep operands away", "[residence]") {
-  const session::ExchangeChoice other{.out = {}, .in = {4}, .size = kHandle};
+  const session::ExchangeChoice other{.out = {}, .in = {4}};
   Launches usual;
   Launches created;
   created.residence.exchanged(other, result_of(true, 40ms), created.now);
@@ -165,11 +167,21 @@ TEST_CASE("an exchange that takes long once does not keep operands away", "[resi
 }
 
 TEST_CASE("if all exchanges take long, operands come in later", "[residence]") {
-  const session::ExchangeChoice other{.out = {}, .in = {4}, .size = kHandle};
+  const session::ExchangeChoice other{.out = {}, .in = {4}};
   Launches usual;
   Launches slow;
   for (int i = 0; i < 8; ++i) slow.residence.exchanged(other, result_of(true, 10ms), slow.now);
   CHECK(launches_until_in(slow) > launches_until_in(usual));
+}
+
+// Two threads may choose the same exchange. The second one finds the handles in the window, and ends at once.
+TEST_CASE("an exchange that finds its handles in the window does not make exchanges seem fast",
+          "[residence]") {
+  const session::ExchangeChoice other{.out = {}, .in = {4}};
+  Launches usual;
+  Launches second;
+  second.residence.exchanged(other, result_of(true, 5us, {}), second.now);
+  CHECK(launches_until_in(second) == launches_until_in(usual));
 }
 
 TEST_CASE("an operand of which a kernel touches little stays away", "[residence]") {
