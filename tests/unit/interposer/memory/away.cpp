@@ -435,8 +435,7 @@ TEST_CASE("handles of other sizes and kinds that enter get new memory, within th
   const std::vector<CUdeviceptr> away = t.all_away();
   REQUIRE(away.size() == 2);
   const unsigned before = t.device.created;
-  const std::vector<CUdeviceptr> here = t.all_here();
-  REQUIRE(t.away.exchange({here[0], here[1]}, away));
+  REQUIRE(t.away.exchange({first, first + kPiece.count}, away));
   CHECK(t.device.created == before + 2);
   CHECK(t.device.most <= kWindow);
   t.check_counts();
