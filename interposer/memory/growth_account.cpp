@@ -106,6 +106,7 @@ bool GrowthAccount::shrink_window(Bytes size) {
   const bool made = common_.books.make_room();
   {
     const MutexLock lock(common_.mutex);
+    common_.wait_for_spare();
     const bool room = made && common_.residency.excess() == Bytes{};
     common_.residency.keep_free({});
     if (!room) return false;

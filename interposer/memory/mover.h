@@ -76,7 +76,8 @@ class Mover {
   virtual bool end_leave(Handle& /*handle*/, Lane /*lane*/) { return false; }
   virtual bool begin_enter(Handle& /*handle*/, Lane /*lane*/) { return false; }
   virtual bool end_enter(Handle& /*handle*/, Lane /*lane*/) { return false; }
-  // Ends an exchange: frees device memory that end_leave() has kept for handles that enter.
+  // Ends an exchange: frees device memory that end_leave() has kept for handles that enter. Until then, no
+  // count includes this memory (SwapCommon::has_spare).
   virtual void free_spare() {}
 
   // The bytes copied to the host, and back from the host, so far. Thread-safe.

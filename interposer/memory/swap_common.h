@@ -45,6 +45,12 @@ struct SwapCommon {
     changed.notify_all();
   }
 
+  // Waits until all device memory that handles have left is free or in use by other handles. An exchange
+  // waits for no other thread, so this wait is short.
+  void wait_for_spare() REQUIRES(mutex) {
+    while (has_spare) changed.wait(mutex);
+  }
+
   // The following objects are used without the lock.
   Device& device;
   HostBudget& budget;
@@ -60,11 +66,13 @@ struct SwapCommon {
   // (memory.h).
   Mutex mutex = {};
   Condition changed = {};  // notified when a handle is not busy any more, less memory is resident, the
-                           // resident limit has changed, or a deferred free is done
+                           // resident limit has changed, a deferred free is done, or no memory is spare
   AddressSpace space GUARDED_BY(mutex) = {};
   Residency residency GUARDED_BY(mutex) = {};
   ProgramAllocations program GUARDED_BY(mutex) = {};
   Landmarks landmarks GUARDED_BY(mutex) = {};
+  bool has_spare GUARDED_BY(mutex) = false;  // an exchange keeps device memory that no count includes
+                                             // (Mover::end_leave)
 };
 
 }  // namespace sharedgpu

@@ -164,6 +164,7 @@ bool SwapExchange::end_leave(Handle& handle, Lane lane) {
   const bool left = common_.mover->end_leave(handle, lane);
   common_.mutex.lock();
   if (left) common_.residency.set_away(handle, true);
+  common_.has_spare |= left;
   common_.unclaim(handle);
   return left;
 }
@@ -253,6 +254,10 @@ bool SwapExchange::exchange(const std::vector<CUdeviceptr>& out, const std::vect
   for (const CUdeviceptr each : in) all &= in_window(each);
   lock.unlock();
   common_.mover->free_spare();
+  lock.lock();
+  common_.has_spare = false;
+  common_.changed.notify_all();
+  lock.unlock();
   common_.books.report(false);
   return all;
 }

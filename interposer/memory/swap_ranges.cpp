@@ -31,6 +31,7 @@ CUresult SwapRanges::add_granted(Range** added, const Form& form) {
   Range* range = nullptr;
   {
     const MutexLock lock(common_.mutex);
+    common_.wait_for_spare();
     range = &common_.space.add(base, form.size, form.arena, common_.device.goes_with(), form.handle);
     for (Handle& handle : range->handles) handle.kind = form.kind;
     common_.residency.add(*range);
@@ -92,6 +93,7 @@ CUresult SwapRanges::back(Handle& handle) {
 CUresult SwapRanges::take_down(Range& range) {
   MutexLock lock(common_.mutex);
   common_.claim_all(range);
+  common_.wait_for_spare();  // the memory of a handle that has just left may still be spare
   lock.unlock();
   CUresult result = common_.mover->unsettled() ? common_.device.synchronize() : CUDA_SUCCESS;
   for (Handle& handle : range.handles) {

@@ -44,7 +44,7 @@ class FakeBooks final : public Books {
         out.push_back(handle.address);
         leaving += handle.size;
       }
-    if (makes_room) away.exchange(out, {});
+    if (makes_room && !out.empty()) away.exchange(out, {});
     return makes_room;
   }
   void claim() override { ++claimed; }

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// What other threads of an oversized process do while an exchange keeps device memory of handles that have
+// left.
+#include <algorithm>
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <functional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/unit/interposer/memory/support/fixtures.h"
+
+using namespace sharedgpu;
+using namespace sharedgpu::test;
+
+namespace {
+
+constexpr Bytes kPiece = kibibytes(128);  // size of a handle
+constexpr Bytes kWindow{6 * kPiece.count};
+
+// Notes the most device memory at one time. Calls a function before one of the waits for a copy.
+class Observed final : public FakeDevice {
+ public:
+  using FakeDevice::FakeDevice;
+  CUresult create(Physical* physical, Bytes size, const CUmemAllocationProp* kind) override {
+    const CUresult result = FakeDevice::create(physical, size, kind);
+    const std::uint64_t now = this->physical().count;
+    std::uint64_t before = most;
+    while (before < now && !most.compare_exchange_weak(before, now)) {
+    }
+    return result;
+  }
+  CUresult wait(Lane lane) override {
+    if (waits != 0 && --waits == 0) before_wait();
+    return FakeDevice::wait(lane);
+  }
+  std::atomic<std::uint64_t> most{0};
+  unsigned waits = 0;  // before_wait is called before this wait, counted from 1
+  std::function<void()> before_wait;
+};
+
+// A process whose window of six handles is full, with `away` bytes beyond the window.
+struct Full : WorldOn<Observed> {
+  explicit Full(Bytes away) {
+    books.limit = kWindow.count;
+    books.beyond_limit = gibibytes(1).count;
+    memory.set_allowed(gibibytes(1));
+    for (CUdeviceptr& each : here) REQUIRE(memory.allocate(&each, kPiece) == CUDA_SUCCESS);
+    REQUIRE(memory.allocate(&beyond, away) == CUDA_SUCCESS);
+  }
+  AwayMemory& exchanges = *memory.away_memory();
+  CUdeviceptr here[6] = {};
+  CUdeviceptr beyond = 0;
+
+  // Moves the first `count` handles out of the window. Before the last one has left, another thread begins
+  // `action`. The time that it gets decides only whether a fault is found.
+  void leave(unsigned count, const std::function<void()>& action) {
+    std::thread other;
+    device.waits = count;
+    device.before_wait = [&] {
+      other = std::thread(action);
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    };
+    CHECK(exchanges.exchange({here, here + count}, {}));
+    other.join();
+    CHECK(device.misuse() == "");
+  }
+};
+
+}  // namespace
+
+TEST_CASE("memory that is allocated during an exchange gets no room that is still in use", "[spare]") {
+  Full t(kPiece);
+  CUdeviceptr fresh = 0;
+  CUresult result = CUDA_ERROR_UNKNOWN;
+  t.leave(2, [&] { result = t.memory.allocate(&fresh, kPiece); });
+  CHECK(result == CUDA_SUCCESS);
+  CHECK(Bytes{t.device.most.load()} <= kWindow);
+}
+
+TEST_CASE("memory that is pinned during an exchange gets no room that is still in use", "[spare]") {
+  Full t(kPiece);
+  CUresult result = CUDA_ERROR_UNKNOWN;
+  Bytes in_use;
+  t.leave(2, [&] {
+    result = t.memory.pin(kPiece);
+    in_use = t.device.physical();
+  });
+  CHECK(result == CUDA_SUCCESS);
+  CHECK(in_use + kPiece <= kWindow);
+}
+
+TEST_CASE("memory that is freed during an exchange counts until the GPU has room for others", "[spare]") {
+  Full t(kPiece);
+  Bytes counted;
+  Bytes in_use;
+  t.leave(3, [&] {
+    t.memory.free_unused(t.here[0]);
+    t.memory.free_unused(t.here[1]);
+    counted = t.memory.use().swappable;
+    in_use = t.device.physical();
+  });
+  CHECK(counted == Bytes{5 * kPiece.count});
+  CHECK(in_use <= counted);
+}
