@@ -60,6 +60,8 @@ class Residency {
   // part. excess() returns the bytes that must leave the window to make this part free.
   void keep_free(Bytes size) { kept_free_ = size; }
   Bytes excess() const { return minus(kept_free_, unused_window()); }
+  // Returns true if the handles that are not away exceed the window without this part.
+  bool overfull() const { return in_window() + kept_free_ > granted(); }
   bool exceeds() const { return resident_ > allowed_; }
   // The evicted bytes when exactly allowed() bytes are resident.
   Bytes evicted_at_limit() const { return minus(in_window(), allowed_); }

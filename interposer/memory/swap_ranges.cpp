@@ -37,8 +37,7 @@ CUresult SwapRanges::add_granted(Range** added, const Form& form) {
     common_.residency.add(*range);
     // The handles for which the window has no room are away from the start.
     for (auto handle = range->handles.rbegin();
-         handle != range->handles.rend() && common_.residency.in_window() > common_.residency.granted();
-         ++handle)
+         handle != range->handles.rend() && common_.residency.overfull(); ++handle)
       common_.residency.set_away(*handle, true);
   }
   result = back(*range);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What other threads of an oversized process do while an exchange keeps device memory of handles that have
-// left.
+// left, or while the process asks for a larger window.
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -19,7 +19,8 @@ namespace {
 constexpr Bytes kPiece = kibibytes(128);  // size of a handle
 constexpr Bytes kWindow{6 * kPiece.count};
 
-// Notes the most device memory at one time. Calls a function before one of the waits for a copy.
+// Notes the most device memory at one time. Calls a function before one of the waits for a copy, and when
+// addresses are reserved.
 class Observed final : public FakeDevice {
  public:
   using FakeDevice::FakeDevice;
@@ -35,9 +36,14 @@ class Observed final : public FakeDevice {
     if (waits != 0 && --waits == 0) before_wait();
     return FakeDevice::wait(lane);
   }
+  CUresult reserve(CUdeviceptr* base, Bytes size) override {
+    if (before_reserve) before_reserve();
+    return FakeDevice::reserve(base, size);
+  }
   std::atomic<std::uint64_t> most{0};
   unsigned waits = 0;  // before_wait is called before this wait, counted from 1
   std::function<void()> before_wait;
+  std::function<void()> before_reserve;
 };
 
 // A process whose window of six handles is full, with `away` bytes beyond the window.
@@ -103,4 +109,36 @@ TEST_CASE("memory that is freed during an exchange counts until the GPU has room
   });
   CHECK(counted == Bytes{5 * kPiece.count});
   CHECK(in_use <= counted);
+}
+
+// The arbiter may refuse the larger window.
+TEST_CASE("while a process asks for a larger window, memory of other threads does not use it", "[spare]") {
+  Full t(kPiece);
+  std::atomic<bool> reserved{false};
+  std::atomic<bool> asked{false};
+  std::atomic<bool> ended{false};
+  CUresult result = CUDA_ERROR_UNKNOWN;
+  t.device.before_reserve = [&] {
+    if (reserved.exchange(true)) return;
+    while (!asked) std::this_thread::yield();
+  };
+  std::thread other([&] {
+    CUdeviceptr fresh = 0;
+    result = t.memory.allocate(&fresh, kPiece);
+    ended = true;
+  });
+  while (!reserved) std::this_thread::yield();
+  t.books.when_asked = [&] {
+    if (t.memory.use().swappable <= kWindow) return;
+    asked = true;
+    while (!ended) std::this_thread::yield();
+  };
+  CUdeviceptr own = 0;
+  CHECK(t.memory.allocate(&own, kPiece) == CUDA_SUCCESS);
+  other.join();
+  CHECK(result == CUDA_SUCCESS);
+  CHECK(t.memory.use().swappable == kWindow);
+  CHECK(t.exchanges.window() == kWindow);
+  CHECK(Bytes{t.device.most.load()} <= kWindow);
+  CHECK(t.device.misuse() == "");
 }
