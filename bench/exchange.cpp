@@ -260,8 +260,10 @@ int main(int argc, char** argv) {
     std::vector<double> lost, create, by_two, out, in, both, out_lost, in_lost, both_lost;
     for (unsigned round = 0; round < rounds; ++round) {
       lost.push_back(beside.lost_by([&] { mapped.exchange(away, back); }));
-      create.push_back(mapped.create_and_release());
-      by_two.push_back(mapped.exchange_by_two());
+      beside.lost_by([&] {
+        create.push_back(mapped.create_and_release());
+        by_two.push_back(mapped.exchange_by_two());
+      });
       out_lost.push_back(beside.lost_by([&] { out.push_back(managed.move_out()); }));
       in_lost.push_back(beside.lost_by([&] { in.push_back(managed.move_in()); }));
       both_lost.push_back(beside.lost_by([&] { both.push_back(managed.move_both()); }));
