@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What other threads of an oversized process do while an exchange keeps device memory of handles that have
-// left, or while the process asks for a larger window.
+// Other threads of an oversized process allocate, pin and free memory while an exchange keeps device memory
+// of handles that have left, or while the process asks for a larger window.
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -19,19 +19,10 @@ namespace {
 constexpr Bytes kPiece = kibibytes(128);  // size of a handle
 constexpr Bytes kWindow{6 * kPiece.count};
 
-// Notes the most device memory at one time. Calls a function before one of the waits for a copy, and when
-// addresses are reserved.
+// Calls a function before one of the waits for a copy, and when addresses are reserved.
 class Observed final : public FakeDevice {
  public:
   using FakeDevice::FakeDevice;
-  CUresult create(Physical* physical, Bytes size, const CUmemAllocationProp* kind) override {
-    const CUresult result = FakeDevice::create(physical, size, kind);
-    const std::uint64_t now = this->physical().count;
-    std::uint64_t before = most;
-    while (before < now && !most.compare_exchange_weak(before, now)) {
-    }
-    return result;
-  }
   CUresult wait(Lane lane) override {
     if (waits != 0 && --waits == 0) before_wait();
     return FakeDevice::wait(lane);
@@ -40,7 +31,6 @@ class Observed final : public FakeDevice {
     if (before_reserve) before_reserve();
     return FakeDevice::reserve(base, size);
   }
-  std::atomic<std::uint64_t> most{0};
   unsigned waits = 0;  // before_wait is called before this wait, counted from 1
   std::function<void()> before_wait;
   std::function<void()> before_reserve;
@@ -82,7 +72,7 @@ TEST_CASE("memory that is allocated during an exchange gets no room that is stil
   CUresult result = CUDA_ERROR_UNKNOWN;
   t.leave(2, [&] { result = t.memory.allocate(&fresh, kPiece); });
   CHECK(result == CUDA_SUCCESS);
-  CHECK(Bytes{t.device.most.load()} <= kWindow);
+  CHECK(t.device.most_physical() <= kWindow);
 }
 
 TEST_CASE("memory that is pinned during an exchange gets no room that is still in use", "[spare]") {
@@ -139,6 +129,6 @@ TEST_CASE("while a process asks for a larger window, memory of other threads doe
   CHECK(result == CUDA_SUCCESS);
   CHECK(t.memory.use().swappable == kWindow);
   CHECK(t.exchanges.window() == kWindow);
-  CHECK(Bytes{t.device.most.load()} <= kWindow);
+  CHECK(t.device.most_physical() <= kWindow);
   CHECK(t.device.misuse() == "");
 }

@@ -83,20 +83,27 @@ bool FakeDevice::ending() {
   return ending_;
 }
 
-Bytes FakeDevice::physical() const {
-  const std::lock_guard lock(mutex_);
+// The mutex must be held.
+Bytes FakeDevice::existing(bool on_host) const {
   Bytes total;
   for (const auto& [id, piece] : pieces_)
-    if (!piece.on_host) total += piece.size;
+    if (piece.on_host == on_host) total += piece.size;
   return total;
+}
+
+Bytes FakeDevice::physical() const {
+  const std::lock_guard lock(mutex_);
+  return existing(false);
+}
+
+Bytes FakeDevice::most_physical() const {
+  const std::lock_guard lock(mutex_);
+  return most_physical_;
 }
 
 Bytes FakeDevice::host_physical() const {
   const std::lock_guard lock(mutex_);
-  Bytes total;
-  for (const auto& [id, piece] : pieces_)
-    if (piece.on_host) total += piece.size;
-  return total;
+  return existing(true);
 }
 
 Bytes FakeDevice::reserved() const {
@@ -244,6 +251,7 @@ CUresult FakeDevice::make(Physical* physical, Bytes size, bool on_host) {
   if (pwrite(file, garbage.data(), garbage.size(), 0) < 0) return CUDA_ERROR_UNKNOWN;
   *physical = next_physical_++;
   pieces_[*physical] = {.size = size, .file = file, .on_host = on_host};
+  most_physical_ = std::max(most_physical_, existing(false));
   return CUDA_SUCCESS;
 }
 

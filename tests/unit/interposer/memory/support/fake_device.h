@@ -31,8 +31,10 @@ class FakeDevice : public Device {
   // After this call, every call fails as after the driver's shutdown.
   void end();
 
-  // The amounts of memory that exist. physical() counts device memory only.
+  // The amounts of memory that exist. physical() counts device memory only; most_physical() is its highest
+  // value so far.
   Bytes physical() const;
+  Bytes most_physical() const;
   Bytes host_physical() const;
   Bytes reserved() const;
   Bytes pinned() const;
@@ -109,6 +111,7 @@ class FakeDevice : public Device {
     std::uint32_t word = 0;
     CUdeviceptr device_source = 0;  // the source of the copy, if source and target are device addresses
   };
+  Bytes existing(bool on_host) const;
   CUresult make(Physical* physical, Bytes size, bool on_host);
   void drop_if_unused(Physical physical);
   bool accessible(CUdeviceptr address, Bytes size) const;
@@ -132,6 +135,7 @@ class FakeDevice : public Device {
   Bytes copied_out_;
   Bytes copied_in_;
   std::string misuse_;
+  Bytes most_physical_;
   Physical next_physical_ = 1;
   std::map<CUdeviceptr, Bytes> reserved_;
   std::map<Physical, Piece> pieces_;
