@@ -3,70 +3,22 @@
 //
 // To add a field:
 //   1. If the core knows the value, add a member to Snapshot (arbiter/core/snapshot.h), and set it in
-//      core_views.cpp. If another part of the daemon knows the value, add a member to StatusView, and set it
-//      in queries.cpp. If the value must outlive the tenant's last session or a restart of the arbiter, add a
-//      figure (arbiter/ledger/figures.h).
-//   2. Write the field in status_text.cpp. Names of fields never change, because scripts rely on them.
+//      core_views.cpp. If another part of the daemon knows the value, add a member to StatusView
+//      (status_view.h), and set it in queries.cpp. If the value must outlive the tenant's last session or a
+//      restart of the arbiter, add a figure (arbiter/ledger/figures.h).
+//   2. Write the field in status_gpu.cpp, status_tenant.cpp, or status_text.cpp (the node). Names of fields
+//      never change, because scripts rely on them.
 //   3. Add the field to docs/status-json.md. If users should see the field, add it to the table of
 //      arbiter/cli/status.cpp.
-//   4. Test the field's value in status_text.cpp and its type in status_golden.cpp, both in
-//      tests/unit/arbiter/daemon. Regenerate status_fields.golden (see tests/golden).
+//   4. In tests/unit/arbiter/daemon, test the field's value in status_text.cpp and its type in
+//      status_golden.cpp. Regenerate status_fields.golden (see tests/golden).
 #pragma once
 
-#include <sys/types.h>
-
-#include <map>
-#include <optional>
-#include <set>
 #include <string>
-#include <vector>
 
-#include "arbiter/core/core.h"
-#include "arbiter/daemon/device_claims.h"
-#include "arbiter/daemon/health.h"
-#include "arbiter/daemon/meters.h"
-#include "arbiter/daemon/system.h"
-#include "arbiter/daemon/unmanaged.h"
-#include "arbiter/gang/members.h"
-#include "arbiter/ledger/figure_book.h"
-#include "arbiter/ledger/tenants.h"
-#include "config/overrides.h"
-#include "config/settings.h"
-#include "protocol/channel.h"
-#include "protocol/status.h"
+#include "arbiter/daemon/status_view.h"
 
 namespace sharedgpu {
-
-// Memory that a tenant reports but does not have.
-struct Overreported {
-  DeviceClaims::Excess device;
-  Bytes host;
-};
-
-struct StatusView {
-  const System& system;
-  const Core& core;
-  const Snapshot& state;  // taken from `core` at `now`
-  const Tenants& tenants;
-  const FigureBook& figures;
-  const std::map<GpuUuid, std::string>& gpu_names;
-  const std::map<SessionId, pid_t>& pids;
-  const std::set<SessionId>& deaf;  // sessions with unread messages
-  // The sessions that falsely claim to be short of host memory, and the host memory that each could allocate.
-  const std::map<SessionId, Bytes>& refuted;
-  const std::map<TenantId, Overreported>& overreported;  // tenants without excess have no entry
-  const Settings& settings;
-  const Overrides& overrides;
-  Nanoseconds now{};
-  const std::vector<UnmanagedProcess>& unmanaged;
-  const std::map<GpuUuid, GpuState>& health;
-  const std::map<GpuUuid, GpuMeters>& meters;
-  const GangMembers& gangs;
-  // The user whose tenants are shown; nullopt: all tenants are shown.
-  std::optional<uid_t> viewer = {};
-
-  bool shows(const TenantInfo& tenant) const { return !viewer || tenant.belongs_to(*viewer); }
-};
 
 std::string format_status(const StatusView& view);
 
