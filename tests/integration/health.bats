@@ -56,7 +56,7 @@ have_lost() {
 four_lose() {
   local begun noticed
   for name in a b c d; do settle $name 0 --bytes 75% --of 256MiB --seconds 600 --verify; done
-  for name in x y; do settle $name 1 --bytes 75% --of 256MiB --iterations 20 --verify --seed 7; done
+  for name in x y; do settle $name 1 --bytes 75% --of 256MiB --iterations 60 --verify --seed 7; done
   begun=$(date +%s%N)
   "$@"
   until_true 30 all_end a b c d
@@ -77,6 +77,7 @@ returns() {
   tenant late hold --bytes 5% --of 256MiB --seconds 600 --progress
   progresses late
   is_on late 1
+  kill -0 "${PIDS[x]}" "${PIDS[y]}"
   kill "${PIDS[late]}"
   fault 0 present
   until_true 40 condition_is 0 healthy
