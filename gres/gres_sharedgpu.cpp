@@ -93,8 +93,9 @@ int read_record(void* item, void* argument) {
   return 0;
 }
 
-// The files of other GRES. Slurm has a record for each GRES that it knows. If no record is for sharedgpu,
-// the layout of Slurm's records differs from the declared layout, so this function reads no record.
+// The files of other GRES. Slurm has a record for each GRES that it knows, so also for sharedgpu. If no
+// record for sharedgpu was found, Slurm's records do not have the declared layout, and this function returns
+// no files.
 std::vector<std::string> files_taken(const Reading& reading) {
   std::vector<std::string> files;
   if (reading.records.empty()) return files;

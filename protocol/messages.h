@@ -271,8 +271,8 @@ constexpr Exchanges minus(const Exchanges& a, const Exchanges& b) {
           .slowed = rest(a.slowed, b.slowed)};
 }
 
-// Reports memory use. If `request` is not zero, the session also asks for permission to grow: `use` already
-// includes the growth, but use.resident is the value before the growth.
+// Reports memory use. If `request` is not zero, the session also asks for permission to grow. Then `use` has
+// the values after the growth, except use.resident, which is the value before the growth.
 //
 // One request grows either `use` or `away`. If `away` is larger than the arbiter has granted, the request is
 // about `away` alone: `away` includes the growth, and growth of `use` in this message is not granted. A

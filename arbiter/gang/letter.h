@@ -55,8 +55,8 @@ bool is_of_another_version(std::string_view text);
 // Finds the letters of one writer that are newer than all its letters before.
 class NewestLetter {
  public:
-  // Returns true if the letter is newer than the newest known letter, and remembers it. A letter from another
-  // life of the writer always counts as newer.
+  // Returns true if the letter is newer than the newest known letter, and remembers it. A letter that the
+  // writer's arbiter sent in another life, before or after a restart, always counts as newer.
   bool take(const GangLetter& letter) {
     if (letter.life == life_ && letter.number <= number_) return false;
     life_ = letter.life;

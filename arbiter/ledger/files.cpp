@@ -32,7 +32,7 @@ bool begins_with_checkpoint(std::string_view text) {
   }
 }
 
-// Appends the rest of the file to `text`. On a failure, `text` has the part read before it.
+// Appends the rest of the file to `text`. If a read fails, `text` contains the part that was read before.
 Status read_all(int file, const std::string& path, std::string& text, FileCalls& calls) {
   char buffer[1 << 16];
   for (;;) {

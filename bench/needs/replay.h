@@ -9,7 +9,7 @@
 
 namespace sharedgpu::needs {
 
-// The bytes moved after the first Trace::learned needs of the trace.
+// What a replay moves. The first needs of the trace, Trace::learned in number, do not count.
 struct Moved {
   Bytes bytes;  // the bytes that entered and left the window
   std::uint64_t exchanges = 0;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Jobs that Slurm suspends: other jobs get their lease, and the GPU memory that they evict before Slurm freezes them.
+# Tests jobs that Slurm suspends: a suspended job evicts its GPU memory before Slurm freezes it, and other jobs get its
+# lease and this memory.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs

@@ -179,7 +179,7 @@ job_of() { printf '"job": {"id": "%s", "euser": "%s", "exec_vnode": "(node0:ncpu
 
 @test "TORQUE: a job starts even without an arbiter" {
   export SHAREDGPU SHAREDGPU_JOBS=$DIR/jobs SHAREDGPU_ARBITER_TIMEOUT=100
-  # The arbiter cannot start either, since its folder is a file.
+  # No arbiter runs, and none can be started: `supervise` of this command fails.
   printf '%s\n' '#!/bin/sh' 'case $1 in supervise) exit 1 ;; esac' "exec $SHAREDGPU \"\$@\"" >"$DIR/command"
   chmod 755 "$DIR/command"
   SHAREDGPU=$DIR/command run -0 prologue 15.server

@@ -3,7 +3,8 @@
 # Tests the traces that the library leaves in a program, and its behaviour beside other preloaded libraries.
 load helpers
 
-# traces FILE SECTION...: prints sections of the output of print_traces(), with parts that differ between runs normalized.
+# traces FILE SECTION...: prints these sections of FILE, which is an output of print_traces(), without the parts that
+# differ between runs.
 traces() {
   local file=$1 section
   shift

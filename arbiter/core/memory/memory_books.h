@@ -88,6 +88,7 @@ struct SessionBook {
   std::optional<Bytes> evict_to;
   Bytes taken;               // memory that the session has evicted for tenants that could not drain otherwise
   Nanoseconds evicted_at{};  // when the session was asked to evict, or when its memory last left the GPU
+
   // The last time at which the session reported progress, or was asked to do something.
   Nanoseconds last_progress{};
   Nanoseconds stuck_until{};               // until this time the session counts as unable to evict

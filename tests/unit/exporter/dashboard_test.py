@@ -5,7 +5,7 @@ the dashboard or the alert rules name.
 
   dashboard_test.py PROMTOOL DASHBOARD RULES METRICS
 
-METRICS: a text in Prometheus' format with all metrics.
+METRICS: a file with all metrics in Prometheus' text format.
 """
 
 import json

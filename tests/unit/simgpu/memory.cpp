@@ -44,7 +44,7 @@ TEST_CASE("The device has a limited amount of memory") {
   REQUIRE(cuMemGetInfo(&now, nullptr) == CUDA_SUCCESS);
   CHECK(free - now == 64 * kMiB);
   CHECK(cuMemAlloc(&more, free) == CUDA_ERROR_OUT_OF_MEMORY);
-  // The error of a wrong call is not sticky.
+  // The error CUDA_ERROR_OUT_OF_MEMORY is not sticky.
   CHECK(cuMemFree(memory) == CUDA_SUCCESS);
   REQUIRE(cuMemGetInfo(&now, nullptr) == CUDA_SUCCESS);
   CHECK(now == free);

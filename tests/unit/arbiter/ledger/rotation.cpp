@@ -278,8 +278,10 @@ TEST_CASE("An arbiter starts without an older file that it cannot read, and comp
     CHECK(complaints ==
           std::vector<std::string>{folder.file(".1: No space left on device; its records are missing here")});
   }
-  CHECK(refused == 4);     // the newest file is opened twice and read twice
-  CHECK(complained == 3);  // the older file is opened once and read twice
+  // Each call fails once. The newest file is opened twice and read twice; the older file is
+  // opened once and read twice.
+  CHECK(refused == 4);
+  CHECK(complained == 3);
 }
 
 TEST_CASE("Each file is read once while files are renamed") {
