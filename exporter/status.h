@@ -34,7 +34,10 @@ struct Status {
     Value lease_seconds, waited_seconds, overuse_seconds, handoffs, evicted_bytes, restored_bytes,
         deadline_seconds, deadlines_met, deadlines_missed, units, footprint_bytes, resident_bytes, host_bytes,
         away_bytes, host_budget_bytes, lease, wants, stuck;
-    Value overdue_seconds;                  // `seconds` of `overdue`
+    Value overdue_seconds;  // `seconds` of `overdue`
+    // Fields of `exchanges`; nullopt if the tenant had no exchanges.
+    Value exchange_evicted_bytes, exchange_restored_bytes, exchange_moving_seconds, exchange_waited_seconds,
+        exchange_slowed_seconds;
     std::vector<std::string> gpus, placed;  // UUIDs
     std::vector<Energy> energy;
   };

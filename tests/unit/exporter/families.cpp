@@ -80,6 +80,7 @@ Json tenant(unsigned id, bool holds) {
           {"host_budget_bytes", 68719476736},
           {"gpus", {gpu(0)["uuid"]}},
           {"placed", {gpu(0)["uuid"]}},
+          {"exchanges", nullptr},
           {"energy", {{{"gpu", gpu(0)["uuid"]}, {"joules", 5000.5}}}}};
 }
 
@@ -100,6 +101,9 @@ Json status() {
   run["deadlines_missed"] = 10;
   run["wants"] = false;
   run["overdue"] = {{"seconds", 12.5}, {"gpu", gpu(1)["uuid"]}};
+  run["exchanges"] = {{"evicted_bytes", 4294967296}, {"restored_bytes", 4294967297},
+                      {"moving_seconds", 0.25},      {"best_seconds", 0.125},
+                      {"waited_seconds", 0.5},       {"slowed_seconds", 0.75}};
   run["gpus"] = Json::array();
   run["placed"] = {gpu(0)["uuid"], gpu(1)["uuid"]};
   run["energy"] = Json::array();
