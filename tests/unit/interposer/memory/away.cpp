@@ -1074,7 +1074,7 @@ TEST_CASE("no failure of the driver during an exchange loses a byte", "[away]") 
 
 TEST_CASE("a driver that refuses one kind of call for a while loses no byte", "[away]") {
   for (const Kind kind : {Kind::map, Kind::unmap, Kind::access, Kind::retain, Kind::wait, Kind::copy})
-    for (const unsigned refusals : {1u, 2u, 3u, 4u, 6u, 7u, 9u, 13u})
+    for (const unsigned refusals : {1u, 2u, 4u, 7u, 13u})
       for (unsigned after = 0; after < 30; ++after) {
         INFO("kind " << static_cast<int>(kind) << ", " << refusals << " refusals after " << after);
         Crowded t;
