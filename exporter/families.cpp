@@ -103,21 +103,24 @@ constexpr Metric<Tenant> kTenantMetrics[] = {
     {"sharedgpu_tenant_restored_bytes_total", kCounter, "Bytes copied from host memory to the tenant's GPUs.",
      &Tenant::restored_bytes},
     {"sharedgpu_tenant_exchange_evicted_bytes_total", kCounter,
-     "Bytes copied to away memory in exchanges. Absent before the tenant's first exchange.",
+     "Bytes copied to away memory in exchanges. Absent before the first exchange and the first slowed "
+     "kernel.",
      &Tenant::exchange_evicted_bytes},
     {"sharedgpu_tenant_exchange_restored_bytes_total", kCounter,
-     "Bytes copied from away memory to the GPU in exchanges. Absent before the tenant's first exchange.",
+     "Bytes copied from away memory to the GPU in exchanges. Absent before the first exchange and the first "
+     "slowed kernel.",
      &Tenant::exchange_restored_bytes},
     {"sharedgpu_tenant_exchange_moving_seconds_total", kCounter,
-     "The time in which exchanges moved memory. Absent before the tenant's first exchange.",
+     "The time in which exchanges moved memory. Absent before the first exchange and the first slowed "
+     "kernel.",
      &Tenant::exchange_moving_seconds},
     {"sharedgpu_tenant_exchange_waited_seconds_total", kCounter,
      "The time for which threads of the tenant have waited for exchanges; each thread counts by itself. "
-     "Absent before the tenant's first exchange.",
+     "Absent before the first exchange and the first slowed kernel.",
      &Tenant::exchange_waited_seconds},
     {"sharedgpu_tenant_exchange_slowed_seconds_total", kCounter,
      "The additional time that kernels took because memory was away, estimated from the times of a few "
-     "launches. Absent before the tenant's first exchange.",
+     "launches. Absent before the first exchange and the first slowed kernel.",
      &Tenant::exchange_slowed_seconds},
     {"sharedgpu_tenant_deadlines_met_total", kCounter,
      "Deadlines that the tenant has met. Absent for tenants without a deadline.", nullptr,

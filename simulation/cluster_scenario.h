@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens in a simulated cluster (cluster.h): jobs, outages, suspensions, and lost GPUs.
+// The events of a simulated cluster (cluster.h): jobs, outages, suspensions, and lost GPUs.
 #pragma once
 
 #include <chrono>

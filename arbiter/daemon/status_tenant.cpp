@@ -108,7 +108,7 @@ void write_overdue(JsonText& json, const StatusView& view, const Snapshot::Tenan
   });
 }
 
-// The exchanges of the tenant's programs; null if they had none.
+// The exchanges of the tenant's programs; null before the first exchange and the first slowed kernel.
 void write_exchanges(JsonText& json, const Exchanges& exchanges) {
   if (exchanges == Exchanges{}) return json.field("exchanges", nullptr);
   json.object("exchanges", [&] {

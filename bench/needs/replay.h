@@ -9,7 +9,7 @@
 
 namespace sharedgpu::needs {
 
-// What a replay moves. The first needs of the trace, Trace::learned in number, do not count.
+// The result of a replay. The first needs of the trace, Trace::learned in number, do not count.
 struct Moved {
   Bytes bytes;  // the bytes that entered and left the window
   std::uint64_t exchanges = 0;
