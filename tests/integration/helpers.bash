@@ -85,10 +85,12 @@ tell() {
 }
 
 # tenant NAME PROGRAM ARGUMENT...: starts a test program as a separate tenant. If $GPUS is set, the tenant has that many
-# GPUs; if $SHARE is set, the tenant has that share.
+# GPUs; if $SHARE is set, the tenant has that share. The old output is deleted first, since `progresses` would take it for
+# that of the new program.
 tenant() {
   local name=$1 program=$2
   shift 2
+  rm -f "$DIR/$name.out"
   "$SHAREDGPU" run ${GPUS:+--gpus "$GPUS"} ${SHARE:+--share "$SHARE"} -- "$PROGRAMS/$program" "$@" >"$DIR/$name.out" 2>"$DIR/$name.err" 3>&- &
   PIDS[$name]=$!
 }
@@ -97,6 +99,7 @@ tenant() {
 plain() {
   local name=$1 program=$2
   shift 2
+  rm -f "$DIR/$name.out"
   "$PROGRAMS/$program" "$@" >"$DIR/$name.out" 2>"$DIR/$name.err" 3>&- &
   PIDS[$name]=$!
 }

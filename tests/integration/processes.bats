@@ -249,8 +249,9 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
 
 @test "a tenant that is stopped in its turn for a while goes on" {
   start_arbiter
-  tenant one hold --bytes 75% --of 256MiB --iterations 40 --seed 1 --verify
-  tenant two hold --bytes 75% --of 256MiB --iterations 40 --seed 2 --verify
+  # Each program needs four seconds of the GPU, so that it outlasts three stops however fast the host is.
+  tenant one hold --bytes 75% --of 256MiB --iterations 40 --kernel-ms 100 --seed 1 --verify
+  tenant two hold --bytes 75% --of 256MiB --iterations 40 --kernel-ms 100 --seed 2 --verify
   local round
   for round in 1 2 3; do
     until_true 60 is_in_state one running
