@@ -21,8 +21,8 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
   native still hold --bytes 40% --of 256MiB --seconds 600 --progress
   progresses still
   json_is '[t["pinned_bytes"] >= 102 << 20 for t in s["tenants"]]' '[True]'
-  tenant one hold --bytes 45% --of 256MiB --iterations 20 --seed 1 --verify
-  tenant two hold --bytes 45% --of 256MiB --iterations 20 --seed 2 --verify
+  tenant one hold --bytes 45% --of 256MiB --iterations 20 --kernel-ms 40 --seed 1 --verify
+  tenant two hold --bytes 45% --of 256MiB --iterations 20 --kernel-ms 40 --seed 2 --verify
   all_succeed one two
   (($(gpu peak) <= 256 << 20 && $(gpu copied_out) > 0))
 }

@@ -83,8 +83,8 @@ right_or_error() {
 
 @test "the arbiter is gone for a while: the running tenant goes on, the waiting one waits" {
   start_arbiter
-  tenant one hold --bytes 75% --of 256MiB --iterations 30 --seed 1 --verify
-  tenant two hold --bytes 75% --of 256MiB --iterations 30 --seed 2 --verify
+  tenant one hold --bytes 75% --of 256MiB --iterations 30 --kernel-ms 50 --seed 1 --verify
+  tenant two hold --bytes 75% --of 256MiB --iterations 30 --kernel-ms 50 --seed 2 --verify
   until_true 60 json_is 'len(s["tenants"])' 2
   kill -9 "$ARBITER"
   wait "$ARBITER" || true

@@ -17,7 +17,7 @@ flood() {
   PIDS[flood]=$!
   progresses flood
 }
-honest() { tenant "$1" hold --bytes 75% --of 256MiB --changes 20 --iterations 30 --verify --progress; }
+honest() { tenant "$1" hold --bytes 75% --of 256MiB --changes 20 --iterations 30 --kernel-ms 100 --verify --progress; }
 
 # watch_memory: puts the arbiter into a memory cgroup, so that memory() can count the files that it makes in memory.
 watch_memory() {

@@ -56,7 +56,7 @@ have_lost() {
 four_lose() {
   local begun noticed
   for name in a b c d; do settle $name 0 --bytes 75% --of 256MiB --seconds 600 --verify; done
-  for name in x y; do settle $name 1 --bytes 75% --of 256MiB --iterations 60 --verify --seed 7; done
+  for name in x y; do settle $name 1 --bytes 75% --of 256MiB --iterations 60 --kernel-ms 100 --verify --seed 7; done
   begun=$(date +%s%N)
   "$@"
   until_true 30 all_end a b c d
@@ -127,7 +127,7 @@ PY
   GPUS=2 tenant both devices --bytes 150MiB --iterations 100000 --progress
   progresses both
   "$SHAREDGPU" drain gpu 0
-  tenant other hold --bytes 75% --of 256MiB --iterations 60 --verify
+  tenant other hold --bytes 75% --of 256MiB --iterations 60 --kernel-ms 50 --verify
   until_true 30 json_is "[len(t['pids']) for t in s['tenants'] if ${PIDS[other]} in t['pids']]" '[1]'
   is_on other 1
   fault 0 lost
@@ -173,7 +173,7 @@ PY
 @test "a drained GPU gets no new tenant, even from the next arbiter; its tenants go on" {
   with_gpus 2
   start_arbiter
-  settle there 0 --bytes 50% --of 256MiB --iterations 60 --verify
+  settle there 0 --bytes 50% --of 256MiB --iterations 60 --kernel-ms 100 --verify
   "$SHAREDGPU" drain gpu 0 the fan is replaced
   json_is '[(g["number"], g["drained"], g["drain_reason"]) for g in sorted(s["gpus"], key=lambda g: g["number"])]' \
     "[(0, True, 'the fan is replaced'), (1, False, None)]"
@@ -217,8 +217,8 @@ PY
   json_is 'len(s["gpus"])' 2
   fault 2 present
   until_true 30 json_is 'len(s["gpus"])' 3
-  tenant second hold --bytes 10% --of 256MiB --iterations 200 --verify
-  tenant third hold --bytes 10% --of 256MiB --iterations 200 --verify
+  tenant second hold --bytes 10% --of 256MiB --iterations 200 --kernel-ms 20 --verify
+  tenant third hold --bytes 10% --of 256MiB --iterations 200 --kernel-ms 20 --verify
   until_true 30 json_is 'sorted(len(t["placed"]) for t in s["tenants"])' '[1, 1, 1]'
   json_is 'len({t["placed"][0] for t in s["tenants"]})' 3
   all_succeed second third
