@@ -53,8 +53,8 @@ void Administration::start_mps() {
 }
 
 // The rules depend on the core's state: a section of the settings may name GPUs, whose numbers the core
-// assigns, or partitions, whose jobs start and end. The policy `deadline` limits the tenants' time only while
-// no MPS daemon runs.
+// assigns, or partitions, whose jobs start and end. While the MPS control daemon serves, the policy
+// `deadline` limits the threads of processes, otherwise the time of tenants.
 void Administration::set_rules() {
   Settings now_so = settings_;
   now_so.mps = mps_ && mps_->serves();

@@ -29,7 +29,8 @@ class Closer {
   // `schedule` charges each user for the time that starting the user's children takes.
   Closer(asio::io_context& loop, const System& system, Schedule& schedule);
 
-  // Closes a connection of the user. `place` is kept until the connection is closed.
+  // Closes a connection of the user. `place`, the connection's Admission::Place, is kept until the connection
+  // is closed.
   void close(uid_t user, Channel connection, std::shared_ptr<void> place);
 
  private:

@@ -282,7 +282,8 @@ bool Health::may_miss_a_loss(const TenantInfo& tenant) const {
 }
 
 // Returns the tenants that have a session on the GPU, have just left it, or are placed on it. A tenant that
-// is placed on the GPU counts even without a session, because the environment of its processes names the GPU.
+// is placed on the GPU and has not had a session yet counts, too, because the environment of its processes
+// names the GPU.
 std::vector<Health::Guest> Health::guests_of(const GpuUuid& gpu) const {
   const Nanoseconds now = its_.system.now();
   std::vector<Guest> guests;

@@ -23,8 +23,8 @@ constexpr Nanoseconds kLong = 90s;
 constexpr Nanoseconds kMostGap = 20s;
 // Two checks that are this far apart belong to different shortages.
 constexpr Nanoseconds kApart = 1h;
-// Margins for slabs and handles in transit, and for the reserve that each process leaves to every other
-// process (HostPool).
+// Margins of a check: kInFlight for host memory that is being allocated or freed, and kForEach for the
+// reserve that each process leaves to every other process (HostPool).
 constexpr Bytes kInFlight = mebibytes(512);
 constexpr Bytes kForEach = mebibytes(4);
 constexpr Nanoseconds kCheckPause = 2s;  // pause between two checks of the host memory that a process holds

@@ -46,7 +46,7 @@ void Jobs::restore(const std::map<TenantId, std::set<ProcessName>>& holders) {
   }
 }
 
-// ---- who belongs to whom ----
+// ---- the tenants of processes ----
 
 TenantInfo& Jobs::known_or_new(const TenantName& name, uid_t uid) {
   TenantInfo* known = tenants_.find(name);
@@ -208,8 +208,7 @@ void Jobs::run_closed(const Client& client) {
   forget_where_ended(client.tenant());
 }
 
-// Forgets a tenant of `sharedgpu run` that has ended. Does not forget jobs, since they may start another
-// step.
+// Forgets the tenant if it has ended and is not a job. A job may start another step.
 void Jobs::forget_where_ended(TenantId id) {
   const TenantInfo* tenant = tenants_.find(id);
   if (tenant == nullptr || tenant->sessions > 0 || tenant->anchored || tenant->name.is_job()) return;
@@ -229,9 +228,10 @@ void Jobs::forget(TenantId id) {
 
 bool Jobs::may_be_forgotten(const TenantInfo& tenant) const { return tenant.name.is_job() && !lives(tenant); }
 
-// Forgets jobs without living processes: jobs without any activity for long, and if too many jobs are known,
-// also the least recently active jobs. One call forgets many jobs, so that the list of all jobs is seldom
-// searched. One call forgets at most kForgottenAtOnce jobs, so that no client waits for long.
+// Forgets jobs without living processes: jobs without any activity for History::kLongestPause, and if too
+// many jobs are known, also the least recently active jobs. One call forgets many jobs, so that the list of
+// all jobs is seldom searched. One call forgets at most kForgottenAtOnce jobs, so that no client waits for
+// long.
 void Jobs::forget_old_jobs() {
   const Nanoseconds now = system_.now();
   const bool too_many = tenants_.all().size() >= kMostKnown;
@@ -334,8 +334,8 @@ void Jobs::may_begin_anew(TenantInfo& tenant, const RegisterJob& job) {
   tenant.last_seen = {};
 }
 
-// Returns true if leases, times or sizes of the step are known. If a run begins with this step, those of any
-// step of the job count.
+// Returns true if leases, times or sizes of the step are known. If a run begins with this step, also returns
+// true if leases, times, sizes or GPU losses of the job are known.
 bool Jobs::was_here(const TenantInfo& tenant, const StepName& step, bool begins) const {
   const LeaseBook& leases = core_.core().leases();
   if (begins && (!leases.steps_of(tenant.id, system_.now()).empty() || figures_.of(tenant.id) != Figures{} ||

@@ -44,7 +44,7 @@ class Journal {
   // Opens the ledger and passes its records to `past`, oldest first.
   Status open(const std::function<void(const Record&)>& past);
 
-  // LedgerSize= and LedgerFiles= have changed.
+  // Call when LedgerSize= or LedgerFiles= may have changed.
   void set_limits(const Settings& settings);
 
   void record(const Record& record);

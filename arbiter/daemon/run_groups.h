@@ -7,8 +7,8 @@
 // The group of run 7 is PARENT/run_7, with the PARENT of CgroupParent=. A process enters the run's group
 // before it starts a program, or at the latest with its first session. Its children start in the group. A
 // process stays in the group that it is in if root has set a limit on that group, as on the group of a Slurm
-// step, of another batch system's job, or of another run. The highest use of each group is recorded in the
-// ledger. A group is removed when its run has ended and no process is left in it. After a restart, the
+// step, of another batch system's job, or of another run. The highest host memory of each group is recorded
+// in the ledger. A group is removed when its run has ended and no process is left in it. After a restart, the
 // arbiter finds the groups by their names.
 //
 // A run starts even if its group cannot be made; its host memory is then not limited, and the log says why.

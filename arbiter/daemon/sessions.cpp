@@ -15,8 +15,8 @@
 namespace sharedgpu {
 namespace {
 
-// A process without a connection may still have its device memory. This is the delay before the arbiter first
-// checks such a process, and the time between later checks.
+// A process without a connection may still have its device memory. kFirstReconnectCheck is the delay before
+// the arbiter first checks such a process, and kReconnectCheck is the time between later checks.
 constexpr std::chrono::milliseconds kFirstReconnectCheck{200};
 constexpr std::chrono::seconds kReconnectCheck{1};
 
@@ -50,8 +50,8 @@ void Sessions::hello(Client& client, const Hello& hello) {
   });
 }
 
-// Called when the process is in its final control group, because the library reads the group's limits after
-// this.
+// Called when the process is in its final control group, because the library reads the limits of the group
+// when the session has begun.
 void Sessions::begin(Client& client, const Hello& hello) {
   const Peer& peer = client.peer();
   SessionTable::Entry entry{
@@ -199,7 +199,7 @@ bool Sessions::may_attach(Client& client, const Attach& attach) {
   return true;
 }
 
-// ---- during its life ----
+// ---- reports and loans ----
 
 // Reported totals never shrink, so only the increase since the last report counts.
 void Sessions::take_traffic(const Client& client, Traffic moved) {

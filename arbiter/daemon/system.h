@@ -31,8 +31,8 @@
 
 namespace sharedgpu {
 
-// A second thread for slow calls, which it makes in the order of run(). The destructor waits for the call
-// that is running, and drops calls that have not begun.
+// A second thread that makes slow calls, one after the other, in the order in which run() was called. The
+// destructor waits for the call that is running, and drops calls that have not begun.
 class Aside {
  public:
   virtual ~Aside() = default;

@@ -55,7 +55,8 @@ NodeTuning node_tuning_of(const Settings& settings);
 using Partitions = std::map<GpuUuid, std::string>;
 Partitions partitions_of(const Snapshot& state, const Tenants& tenants);
 
-// The settings of a GPU.
+// The settings that apply to a GPU: the node's settings, changed by the sections about the GPU or its
+// partition.
 Settings settings_on(const Snapshot::Gpu& gpu, const Settings& node, const Partitions& partitions);
 RulesSet rules_of(const Snapshot& state, const Settings& node, const Partitions& partitions);
 

@@ -16,10 +16,12 @@
 namespace sharedgpu {
 namespace {
 
-// Processes whose memory is less than this amount, or than this part of the GPU, are ignored.
+// Processes with less memory than both this amount and this part of the GPU are listed, but neither logged
+// nor ended.
 constexpr Bytes kTrifle = mebibytes(64);
 constexpr std::uint64_t kTriflePart = 64;
-// If all processes of a tenant together hide at most this part of the GPU, none of them is listed.
+// If all processes of a tenant together hide at most this part of the GPU, plus usual_context() for each
+// process but the first, none of them is listed.
 constexpr std::uint64_t kOverheadPart = 8;
 // Memory counts as hidden only beyond the sum of the allowed memory, a sixteenth of the allowed memory, and
 // this part of the GPU.

@@ -283,8 +283,8 @@ std::vector<TenantId> History::ended_tenants() const {
   return over;
 }
 
-// Keeps a placement as long as a process lives that was informed of the placement or had a session of its
-// tenant.
+// Removes from `keepers` the processes that have ended, and from `recovered` the placements without keepers.
+// A process keeps the placement of its tenant if it was informed of the placement, or has a session.
 void History::keep_placements(StartTimeOf starts) {
   for (const auto& [id, past] : sessions_)
     if (recovered.placements.count(past.record.tenant) > 0)

@@ -66,8 +66,9 @@ class History final : private LedgerVisitor {
   FigureBook figures;
   SessionId last_session;
   std::map<GpuUuid, GpuRecord> gpu_records;  // the states of GPUs that have a fault or are drained
-  // for each tenant, the processes that keep its placement (see `recovered`); a tenant without a placement
-  // exists as long as one of these processes lives
+  // For each tenant, the processes that were informed of its placement, or that use it. The placement in
+  // `recovered` is kept while one of these processes is alive. A tenant without a placement is kept in the
+  // same way.
   std::map<TenantId, std::set<ProcessName>> keepers;
 
  private:

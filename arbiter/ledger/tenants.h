@@ -28,9 +28,9 @@ struct TenantInfo {
   // rootless container if `uid` is a subordinate uid.
   uid_t account = 0;
   JobOptions options;
-  // The host memory that the tenant's units bring, as SwapPerUnit= stated it when the units were registered.
-  // Zero: the size depends on the GPU, or no units were registered. RegisterJob::kUnlimited: SwapPerUnit=
-  // states no size.
+  // The host memory that the tenant's units add to the job's memory, as SwapPerUnit= stated it when the units
+  // were registered. Zero: the size depends on the GPU, or no units were registered. RegisterJob::kUnlimited:
+  // SwapPerUnit= states no size.
   Bytes brought;
   JobClass job_class;
   ArrayElement element;
@@ -51,7 +51,7 @@ struct TenantInfo {
   Nanoseconds touched{};    // time of the last registration, or of the last end of a process or run
   bool anchored = false;    // the tenant's command `sharedgpu run` is connected
   bool kept =
-      false;  // the run was connected to an earlier arbiter, so the tenant lives as long as its placement
+      false;  // the run was connected to an earlier arbiter, so the tenant exists as long as its placement
 
   bool belongs_to(uid_t user) const { return uid == user || account == user; }
   bool spans_nodes() const { return nodes > 1; }
@@ -69,7 +69,7 @@ class Tenants {
   TenantInfo* find(TenantId id);
   const TenantInfo* find(const TenantName& name) const { return const_cast<Tenants*>(this)->find(name); }
   const TenantInfo* find(TenantId id) const { return const_cast<Tenants*>(this)->find(id); }
-  // Returns the tenant's name for the log; the number if the tenant is forgotten.
+  // Returns the tenant's name for the log, or "tenant" and the number if the tenant is forgotten.
   std::string label(TenantId id) const;
   void forget(TenantId id);
 
