@@ -27,7 +27,7 @@ class Admission {
   // are not identified yet from taking the places of members.
   static constexpr std::size_t kMostNewcomers = 256;
   // The maximum number of messages queued for the strangers of one user, and separately for the members of
-  // one user, so that strangers do not use up the limit of jobs.
+  // one user, so that strangers do not use up the limit of members.
   static constexpr std::size_t kMostWaiting = 4096;
 
   // stranger: a process outside of registered jobs. member: a process of a registered job. root: a process of

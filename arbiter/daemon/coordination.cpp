@@ -64,8 +64,8 @@ void Coordination::start() {
     find_name();
 }
 
-// Asks Slurm for the node's name in Slurm, which may differ from the host's name. All letters contain this
-// name, so letters are sent after it is known.
+// Asks Slurm for its name of this node, which may differ from the host's name. All letters contain this name,
+// so letters are sent after it is known.
 void Coordination::find_name() {
   scontrol_.find_own_name([this](const std::string& name) {
     if (!name.empty()) node_ = name;

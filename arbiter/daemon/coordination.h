@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connects the gangs of this node with the arbiters of other nodes. Passes reports from the core to each
-// gang's coordinator, and orders from the coordinator to the core. Sends the reports as letters (mail.h) if
-// the coordinator is on another node.
+// gang's coordinator, and orders from the coordinator to the core. Sends reports and orders to other nodes as
+// letters (mail.h).
 //
-// Asks Slurm for the nodes of a job and for their addresses (NodeAddr). Event-loop thread only.
+// Asks Slurm for the nodes of a job and for the addresses of these nodes (NodeAddr). Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>

@@ -168,7 +168,7 @@ void Health::set(const GpuUuid& gpu, GpuCondition condition, const std::string& 
     const Nanoseconds now = its_.system.now();
     seen.losses = now - std::exchange(seen.lost, now) > kForgiven ? 1 : seen.losses + 1;
   }
-  record(gpu);  // before the records of the ends of leases on the GPU
+  record(gpu);  // must precede the records of the ends of leases on the GPU
   if (condition == GpuCondition::lost) note_losses(gpu, guests);
   its_.core.handle(GpuChanged{.gpu = gpu, .condition = condition});
   if (condition == GpuCondition::healthy) {

@@ -70,8 +70,8 @@ class Health {
   // Returns true if a session has ended recently: a GPU loss that NVML has not reported yet may be the
   // reason. Surveys continue while this is true.
   bool may_miss_a_loss() const;
-  // Returns true if a GPU loss may be the reason why the tenant's last session ended. This is so if surveys
-  // run, and none has come after this end.
+  // Returns true if a GPU loss may be the reason why the tenant's last session ended. This is so if the last
+  // survey is recent, and came before this end.
   bool may_miss_a_loss(const TenantInfo& tenant) const;
   // Call only if the sender is an administrator.
   void drain(Client& client, const DrainGpus& request);

@@ -60,8 +60,9 @@ class HostClaims {
   // Checks the claim that the session's job needs host memory back. If the claim is refuted, logs it and
   // returns false.
   bool believes_short(const Client& client);
-  // Lowers the reported limits and the reported host memory to the kernel's values. Logs a refuted report of
-  // host memory. A Usage also reports the job's limit.
+  // Lowers the reported limits to the limits of the cgroups. If a report of host memory is refuted, logs
+  // this, and lowers the reported memory to the memory that the process has. A Usage also reports the job's
+  // limit.
   void bound(const Client& client, MemoryUse& use);
   void bound(const Client& client, Usage& usage);
   // The host memory that the process reports beyond the memory that it has; zero if its last reports were not

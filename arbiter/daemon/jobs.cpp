@@ -236,7 +236,7 @@ void Jobs::forget_old_jobs() {
   const Nanoseconds now = system_.now();
   const bool too_many = tenants_.all().size() >= kMostKnown;
   if (!too_many && now - looked_for_old_ < kLookForOld) return;
-  if (core_.core().in_grace()) return;  // sessions of jobs without living processes may reconnect
+  if (core_.core().in_grace()) return;  // sessions of jobs that seem to have no process may still reconnect
   looked_for_old_ = now;
   std::multimap<Nanoseconds, TenantId> oldest_first;
   for (const auto& [id, tenant] : tenants_.all())

@@ -57,7 +57,7 @@ struct RunGroups::Look {
 
 RunGroups::RunGroups(const Parts& parts) : its_(parts), timer_(parts.loop), aside_(parts.system.aside()) {}
 
-// ---- a process's place ----
+// ---- the group of a process ----
 
 std::optional<MemoryGroup> RunGroups::place_of(const Peer& peer) const {
   std::string text;

@@ -53,14 +53,14 @@ class RunGroups {
   };
   explicit RunGroups(const Parts& parts);
 
-  // Records the highest use of the groups that an earlier arbiter made. Call before the ended tenants are
-  // forgotten.
+  // Records the highest host memory of the groups that an earlier arbiter made. Call before the ended tenants
+  // are forgotten.
   void record_peaks();
   // Takes over the groups that an earlier arbiter made.
   void restore();
 
   // The type of a callback that is called once, with true if the process is in the group. If the process is
-  // not moved, the call comes before the function returns.
+  // not moved, make() or enter() makes this call before it returns.
   using Done = std::function<void(bool inside)>;
 
   // Makes the tenant's group and moves the process into it.
@@ -74,8 +74,8 @@ class RunGroups {
   }
   // Moves the process into the tenant's group, unless another group confines it.
   void enter(const TenantInfo& tenant, const Peer& peer, Done done);
-  // Call when the tenant has ended. Records the highest use of the tenant's group, and removes the group when
-  // it is empty.
+  // Call when the tenant has ended. Records the highest host memory of the tenant's group, and removes the
+  // group when it is empty.
   void ended(const TenantInfo& tenant);
 
  private:

@@ -29,7 +29,8 @@ namespace sharedgpu {
 struct Figures {
   Traffic moved = {};          // bytes copied: see Traffic
   Nanoseconds waited{};        // time in which a thread waited at the gate while the tenant held no lease
-  Nanoseconds overuse{};       // time in which gates were closed and work of the tenant was still on the GPU
+  Nanoseconds overuse{};       // time in which gates were closed and work of the tenant was still on the GPU;
+                               // after a turn that ended early, only the time after the turn's planned end
   std::uint64_t handoffs = 0;  // number of times that the tenant gave up its lease, because other tenants
                                // waited or because it was idle
   Bytes footprint = {};        // maximum over time

@@ -239,7 +239,7 @@ std::vector<Record> History::checkpoint(StartTimeOf starts) {
 
 std::vector<Record> History::finish(const BootRecord& boot, StartTimeOf starts, Nanoseconds now) {
   std::vector<Record> news;
-  // If the boot id cannot be read, assume that the host has not rebooted. The start time of a process shows
+  // If the boot id cannot be read, assumes that the host has not rebooted. The start time of a process shows
   // whether its pid now belongs to another process.
   const bool is_read = !boot.boot_id.empty();
   if (is_read && boot.boot_id != reader_.boot().boot_id) {

@@ -47,7 +47,7 @@ class History final : private LedgerVisitor {
   std::vector<Record> checkpoint(StartTimeOf starts);
 
   // Must be called after the last record. Ends the sessions, leases and tenants that ended while no arbiter
-  // ran, given this boot of the host and the processes that live now. Returns the records of these ends,
+  // ran, given this boot of the host and the processes that are alive now. Returns the records of these ends,
   // which the caller appends to the ledger.
   std::vector<Record> finish(const BootRecord& boot, StartTimeOf starts, Nanoseconds now);
 

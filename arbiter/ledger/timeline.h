@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ledger as spans of time: when each tenant held which GPU, waited, entered, evicted and overused.
+// A ledger as spans of time: the times in which each tenant held a GPU, waited, entered, evicted memory, or
+// overran its turn.
 //
 // The ledger records the begin and the end of each lease. For the other spans it records only totals (in
 // records of the kind "used"). If a total has grown between two records, a span as long as the growth lies
