@@ -58,8 +58,9 @@ class Administration {
   void gpu_may_have_changed(const TenantInfo& tenant);
   // Logs each request of the tenant that exceeds what the site allows.
   void warn_of_limits(const TenantInfo& tenant) const;
-  // The percentage of a GPU's threads that a starting process of the tenant may use: the smallest percentage
-  // over `gpus`, or over all GPUs if the list is empty. Zero: the process runs without MPS.
+  // The percentage of a GPU's threads that a starting process of the tenant may use. The smallest percentage
+  // of all `gpus` counts; if the list is empty, the smallest of all GPUs of the node. Zero: the process runs
+  // without MPS.
   std::uint32_t threads_of(const TenantInfo& tenant, const GpuList& gpus) const;
 
   // The memory of the tenant's largest GPU if the host memory that SwapPerUnit= gives to a unit depends on

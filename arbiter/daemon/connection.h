@@ -33,7 +33,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     Closer& closer;
   };
 
-  // `place` is held until the connection is closed; null: the connection is not counted.
+  // The place in Admission is held until the connection is closed. Null: the connection is not counted.
   Connection(const Parts& parts, UniqueFd socket, Peer peer, std::shared_ptr<Admission::Place> place);
 
   // Starts reading. The handlers may close the connection.

@@ -17,7 +17,7 @@ constexpr std::chrono::minutes kAddressGood{10};
 constexpr std::chrono::minutes kAskAgain{1};  // pause if Slurm does not know the address
 constexpr ScontrolTimes kPatience{.patience = std::chrono::seconds(10)};
 constexpr std::size_t kMostAddresses = 10'000;
-constexpr std::chrono::minutes kKeepAgain{5};  // pause between two writes of the file of heard nodes
+constexpr std::chrono::minutes kKeepAgain{5};  // pause between two writes of heard_file
 constexpr std::chrono::seconds kKeepNew{1};    // the pause if a letter of a new node has come
 
 // Without mail, no letter of another node can come. So the times after which other nodes are given up are
@@ -83,8 +83,8 @@ void Coordination::restore_heard() {
   kept_at_ = now - kKeepNew;
 }
 
-// Writes the file of heard nodes, since the next arbiter must know the nodes that have sent letters. The file
-// is not synced to the disk, since no job survives a crash of the host.
+// Writes heard_file, since the next arbiter must know the nodes that have sent letters. The file is not
+// synced to the disk, since no job survives a crash of the host.
 void Coordination::keep_heard(Nanoseconds now) {
   if (mail_ == nullptr || now - kept_at_ < kKeepNew) return;
   if (!heard_.take_news() && now - kept_at_ < kKeepAgain) return;

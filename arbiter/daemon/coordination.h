@@ -84,7 +84,7 @@ class Coordination {
   bool is_named_ = false;  // the node's name in Slurm is known, and letters are sent
   bool soon_ = false;      // a call of tend() is queued
   std::map<std::string, NodeAddress> addresses_;
-  Nanoseconds kept_at_{};  // the time at which the file of heard nodes was last written
+  Nanoseconds kept_at_{};  // the time at which heard_file was last written
 };
 
 }  // namespace sharedgpu

@@ -31,8 +31,8 @@ constexpr std::size_t kMostGone = 1024;
 constexpr std::uint64_t kFallenOffTheBus = 79;
 // The Xids for which NVIDIA's documentation (Xid Errors, Analyzing Xid Catalog) lists RESET_GPU as the
 // immediate action, and Xid 48, a double-bit error, which a reset clears. NVLink Xids are excluded if their
-// cause may be outside this GPU: Xid 155 can come from an intended change of a link, and the meaning of Xids
-// 74 and 144 to 150 depends on registers that NVML does not report. Xid 154 is excluded because it only
+// cause may be outside this GPU. Xid 155 can come from an intended change of a link. The meaning of Xids 74
+// and 144 to 150 depends on registers that NVML does not report. Xid 154 is excluded because it only
 // summarizes other Xids.
 constexpr std::uint64_t kWantReset[] = {46, 48, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 156, 158};
 

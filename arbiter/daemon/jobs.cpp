@@ -316,8 +316,8 @@ void Jobs::set_nodes(TenantInfo& tenant, std::uint32_t nodes, const std::string&
 // A requeued job keeps its number and the numbers of its steps. A new run can begin only if the job has no
 // session left, and no process that holds its placement. A step that this node has served before shows that a
 // new run has begun, since each step runs only once in a run. A batch step always begins a run. In a job
-// without a batch step, a run also begins with the first step after the epilog reported the end of the last
-// run, or when the prolog reports another number of restarts.
+// without a batch step, a run also begins in two other cases: with the first step after the epilog has
+// reported the end of the last run, and when the prolog reports another number of restarts.
 void Jobs::may_begin_anew(TenantInfo& tenant, const RegisterJob& job) {
   const bool known = tenant.job_class != JobClass{} && job.job_class != JobClass{};
   const bool another = known && tenant.job_class.restarts != job.job_class.restarts;

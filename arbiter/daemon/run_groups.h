@@ -6,10 +6,10 @@
 //
 // The group of run 7 is PARENT/run_7, with the PARENT of CgroupParent=. A process enters the run's group
 // before it starts a program, or at the latest with its first session. Its children start in the group. A
-// process stays in the group that it is in if root has set a limit on that group, as on the group of a Slurm
-// step, of another batch system's job, or of another run. The highest host memory of each group is recorded
-// in the ledger. A group is removed when its run has ended and no process is left in it. After a restart, the
-// arbiter finds the groups by their names.
+// process stays in its current group if root has set a limit on this group. Examples are the groups of
+// Slurm's steps, of another batch system's jobs, and of other runs. The highest host memory of each group is
+// recorded in the ledger. A group is removed when its run has ended and no process is left in it. After a
+// restart, the arbiter finds the groups by their names.
 //
 // A run starts even if its group cannot be made; its host memory is then not limited, and the log says why.
 // Event-loop thread only; slow calls run on a second thread.

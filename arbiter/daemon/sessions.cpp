@@ -50,7 +50,7 @@ void Sessions::hello(Client& client, const Hello& hello) {
   });
 }
 
-// Called when the process is in its final control group, because the library reads the limits of the group
+// Called when the process is in its final control group, because the interposer reads the limits of the group
 // when the session has begun.
 void Sessions::begin(Client& client, const Hello& hello) {
   const Peer& peer = client.peer();
@@ -75,7 +75,7 @@ void Sessions::begin(Client& client, const Hello& hello) {
   log::debug(client.label() + ": came" + (told.resuming != 0 ? " back" : ""));
   const CapSet terms = its_.administration.terms_of(tenant);
   const bool can_be_away = client.connection().version() >= Usage::kAway;
-  // Reads the host limits here although the library reports them later: the message Attached states the
+  // Reads the host limits here although the interposer reports them later: the message Attached states the
   // capacity, which depends on these limits.
   HostMost host;
   if (terms.oversize && can_be_away) host = host_most(its_.system, peer.pid).value_or(HostMost{});

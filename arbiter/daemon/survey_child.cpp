@@ -82,8 +82,8 @@ struct Nvml {
 constexpr unsigned kNoInstance = ~0u;
 
 constexpr std::chrono::milliseconds kLook{100};  // the pause between two checks for errors
-// The time after which NVML is restarted, because GPUs may have been added: kStart, or the shorter
-// kTroubledStart after an error, and while a GPU is lost or missing.
+// The time after which NVML is restarted, because GPUs may have been added. The shorter time, kTroubledStart,
+// applies after an error, and while a GPU is lost or missing.
 constexpr std::chrono::seconds kStart{10};
 constexpr std::chrono::seconds kTroubledStart{1};
 

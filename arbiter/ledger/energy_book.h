@@ -6,7 +6,7 @@
 // share the power equally. The energy of the time in which no tenant holds a lease is unleased. The first
 // reading attributes no energy. The first reading after a reload of the driver attributes no energy either,
 // because the counter then begins anew. A reading that shows no increase, or an increase that no GPU can
-// cause, is ignored: the next plausible reading gives the energy since the last plausible one.
+// cause, is ignored. The next plausible reading gives the energy since the last plausible reading.
 //
 // Pure; not thread-safe.
 #pragma once

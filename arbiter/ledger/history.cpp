@@ -186,7 +186,7 @@ std::vector<Record> History::checkpoint(StartTimeOf starts) {
     const auto touched = touched_.find(id);
     const Nanoseconds at = touched == touched_.end() ? last : touched->second;
     add(at, TenantRecord{.tenant = id, .name = tenant.name, .uid = tenant.uid});
-    // Writes either OverRecord or OptionsRecord, never both: if a crash cut the file off between the two, the
+    // Writes either OverRecord or OptionsRecord, never both. If a crash cut the file off between the two, the
     // job would seem to be in another run.
     if (tenant.over)
       add(at, OverRecord{.tenant = id});

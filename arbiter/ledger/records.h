@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The types of the ledger's records, and functions that write a record as a line and read it back.
 //
-// Each type of record describes its lines in one place: kKinds has the words for its kinds and their
-// meanings, and fields() passes the fields to a visitor, in their order in the line. The code that writes
-// lines, the code that reads lines, and the test that makes the table in docs/ledger.md are such visitors. A
-// visitor is called with the name and the value of a field:
+// Each type of record describes its lines in one place. kKinds has the word for each kind of the record, and
+// the meaning of this kind. fields() passes the fields to a visitor, in their order in the line. The code
+// that writes lines, the code that reads lines, and the test that makes the table in docs/ledger.md are such
+// visitors. A visitor is called with the name and the value of a field:
 //   v(name, value)            each line has the field;
 //   v.newer(name, value)      lines of older versions end before this field; lines in which this and all
 //                             later fields are zero also end before it, so that older arbiters can read them;

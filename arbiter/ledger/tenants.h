@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tenants by number and by name. The core knows tenants by number only; the ledger records number and
+// The tenants by number and by name. The core knows tenants by number only. The ledger records number and
 // name together, so that a tenant keeps its number after a restart of the arbiter. Not thread-safe.
 #pragma once
 
@@ -50,8 +50,9 @@ struct TenantInfo {
   Nanoseconds last_seen{};  // when its last session ended
   Nanoseconds touched{};    // time of the last registration, or of the last end of a process or run
   bool anchored = false;    // the tenant's command `sharedgpu run` is connected
-  bool kept =
-      false;  // the run was connected to an earlier arbiter, so the tenant exists as long as its placement
+  // An earlier arbiter has recorded holders of the tenant's placement. The tenant exists while one of these
+  // processes is alive.
+  bool kept = false;
 
   bool belongs_to(uid_t user) const { return uid == user || account == user; }
   bool spans_nodes() const { return nodes > 1; }
