@@ -54,8 +54,8 @@ void Administration::start_mps() {
 
 // The rules depend on the core's state. A section of the settings may name GPUs by number, and the core
 // assigns these numbers. A section may also name partitions, and the jobs of partitions start and end. While
-// the MPS control daemon serves, the policy `deadline` limits the threads of processes, otherwise the time of
-// tenants.
+// the MPS control daemon serves, the policy `deadline` limits the threads of processes. Otherwise this policy
+// limits the time of tenants.
 void Administration::set_rules() {
   Settings now_so = settings_;
   now_so.mps = mps_ && mps_->serves();

@@ -3,8 +3,8 @@
 // pause, and sends SIGKILL if the process has not ended after a second, longer pause.
 //
 // Signals go through the pidfd that identified the peer, so they never reach a later process with the same
-// pid. Each process has at most one entry here, and the entry uses the pidfd of a connection of the process.
-// So repeated cancellations of a process need no further descriptors. Event-loop thread only.
+// pid. Each process has at most one entry in entries_, and the entry uses the pidfd of a connection of the
+// process. So repeated cancellations of a process need no further descriptors. Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>

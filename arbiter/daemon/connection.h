@@ -33,7 +33,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     Closer& closer;
   };
 
-  // The place in Admission is held until the connection is closed. Null: the connection is not counted.
+  // `place`, the connection's place in Admission, is held until the connection is closed. Null: the
+  // connection is not counted.
   Connection(const Parts& parts, UniqueFd socket, Peer peer, std::shared_ptr<Admission::Place> place);
 
   // Starts reading. The handlers may close the connection.
