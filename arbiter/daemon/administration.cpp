@@ -52,9 +52,10 @@ void Administration::start_mps() {
     log::warning("Mps=no: the control daemon of an earlier arbiter still runs; see sharedgpu.conf(5)");
 }
 
-// The rules depend on the core's state: a section of the settings may name GPUs, whose numbers the core
-// assigns, or partitions, whose jobs start and end. The policy `deadline` limits the tenants' time only while
-// no MPS daemon runs.
+// The rules depend on the core's state. A section of the settings may name GPUs by number, and the core
+// assigns these numbers. A section may also name partitions, and the jobs of partitions start and end. While
+// the MPS control daemon serves, the policy `deadline` limits the threads of processes. Otherwise this policy
+// limits the time of tenants.
 void Administration::set_rules() {
   Settings now_so = settings_;
   now_so.mps = mps_ && mps_->serves();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Applies the settings of the site and of its administrators: it knows who is an administrator, sets the
-// rules of each GPU and the limits of each tenant, and runs MPS.
+// Applies the settings of the site and of its administrators. Sets the rules of each GPU (Rules) and the
+// limits of each tenant, runs MPS, and knows the users that are administrators.
 //
 // Event-loop thread only.
 #pragma once
@@ -34,7 +34,7 @@ class Administration {
   Administration(asio::io_context& loop, const System& system, const Settings& settings, CoreRunner& core,
                  const Tenants& tenants, Complaints& complaints);
 
-  // Looks up the administrators. Before this call only root is an administrator.
+  // Looks up the uids of the administrators. Before this call, only root is an administrator.
   void find_administrators();
   // Runs MPS if Mps=yes. Call after the core has started.
   void start_mps();
@@ -58,11 +58,13 @@ class Administration {
   void gpu_may_have_changed(const TenantInfo& tenant);
   // Logs each request of the tenant that exceeds what the site allows.
   void warn_of_limits(const TenantInfo& tenant) const;
-  // The percentage of a GPU's threads that a starting process of the tenant may use: the smallest percentage
-  // over `gpus`, or over all GPUs if the list is empty. Zero: the process runs without MPS.
+  // The percentage of a GPU's threads that a starting process of the tenant may use. The smallest percentage
+  // of all `gpus` counts; if the list is empty, the smallest of all GPUs of the node. Zero: the process runs
+  // without MPS.
   std::uint32_t threads_of(const TenantInfo& tenant, const GpuList& gpus) const;
 
-  // The memory of the tenant's largest GPU if SwapPerUnit depends on it, else zero.
+  // The memory of the tenant's largest GPU if the host memory that SwapPerUnit= gives to a unit depends on
+  // this memory; else zero.
   Bytes largest_gpu_of(TenantId tenant) const;
   // The total memory of `gpus`, or of all GPUs of the node if the list is empty.
   Bytes memory_of(const GpuList& gpus) const;
@@ -76,17 +78,17 @@ class Administration {
   // Sets this capacity if no session is left.
   void session_ended();
 
-  // Applies the live keys (those that a running arbiter can change) of `file`, the settings file after it was
-  // read again. Changes by administrators keep their precedence. Returns the keys that differ from the file's
-  // earlier contents; keys that need a restart keep the values of the arbiter's start. Running turns
+  // Applies the live keys (keys that a running arbiter can change) of `file`, the settings that were read
+  // again. Changes by administrators (`sharedgpu set`) keep their precedence. Keys that need a restart keep
+  // the values of the arbiter's start. Returns the keys whose values in the file have changed. Running turns
   // continue. A GPU with sessions gets a larger capacity at once, and a smaller one when the sessions have
   // ended.
   Difference reload(const Settings& file);
   // Returns true if a GPU gets a smaller capacity when its sessions have ended.
   bool capacity_is_due() const { return !earlier_memory_.empty(); }
 
-  // Handles a request to change settings. The sender must be an administrator. Current turns continue, and
-  // end by the new rules.
+  // Handles a request to change settings. The sender must be an administrator. Current turns continue. The
+  // new rules decide when these turns end.
   void change_settings(Client& client, const SetLines& lines);
 
  private:

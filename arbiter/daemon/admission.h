@@ -26,8 +26,8 @@ class Admission {
   // The maximum number of newcomers (peers not identified yet) of one user. The bound keeps strangers that
   // are not identified yet from taking the places of members.
   static constexpr std::size_t kMostNewcomers = 256;
-  // The maximum number of messages queued for the strangers of one user, and separately for the members of
-  // one user, so that strangers do not use up the limit of jobs.
+  // The maximum number of messages queued for all strangers of one user together. The same maximum applies to
+  // all members of one user together, so that strangers do not use up the limit of members.
   static constexpr std::size_t kMostWaiting = 4096;
 
   // stranger: a process outside of registered jobs. member: a process of a registered job. root: a process of

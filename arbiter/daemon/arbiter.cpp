@@ -146,7 +146,7 @@ Status Arbiter::start(const std::vector<GpuInfo>& gpus) {
   gpus_.start(gpus);
   groups_.restore();
   jobs_.restore(history_.keepers);
-  // If the arbiter serves jobs or knows old jobs, it begins to exchange letters with other nodes.
+  // With Tenants=jobs, or if the ledger has jobs, begins to exchange letters (mail.h) with other nodes.
   if (administration_.settings().tenants == TenantKind::jobs) coordination_.start();
   for (const auto& [id, tenant] : history_.tenants.all())
     if (tenant.name.is_job()) coordination_.start();

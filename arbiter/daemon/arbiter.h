@@ -56,12 +56,12 @@ class Arbiter {
   // Returns true if the peer is a process of a job that Slurm has registered.
   bool is_of_job(const Peer& peer) const { return jobs_.knows_job_of(peer); }
   Complaints& complaints() { return complaints_; }
-  // Reads the settings again, see reload.h.
+  // The part that reads the settings again.
   Reload& reload() { return reload_; }
   const Settings& settings() const { return administration_.settings(); }
   // "2 GPUs, 3 tenants", for the service manager.
   std::string summary() const;
-  // Writes the leases, times and sizes to the ledger. Call before the loop ends.
+  // Writes the latest times, sizes and energies of tenants to the ledger. Call before the loop ends.
   void end() { journal_.end(core_.core()); }
   // The text of `sharedgpu status --json`.
   std::string status() const { return queries_.status_text(); }

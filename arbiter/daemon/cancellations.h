@@ -2,9 +2,9 @@
 // Ends processes that keep other tenants from a GPU: reports the reason to the process, sends SIGTERM after a
 // pause, and sends SIGKILL if the process has not ended after a second, longer pause.
 //
-// Signals go through the pidfd that identified the peer, so they never reach another process that has got the
-// same pid. Each process has at most one cancellation, which uses the pidfd of its connection, so repeated
-// cancellations need no further descriptors. Event-loop thread only.
+// Signals go through the pidfd that identified the peer, so they never reach a later process with the same
+// pid. Each process has at most one entry in entries_, and the entry uses the pidfd of a connection of the
+// process. So repeated cancellations of a process need no further descriptors. Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>

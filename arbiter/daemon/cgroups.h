@@ -31,9 +31,9 @@ std::optional<StepFolder> step_folder(std::string_view line);
 // Returns the node-local number of the Slurm task that a line of /proc/PID/cgroup names.
 std::optional<std::uint32_t> task_of_cgroup(std::string_view text);
 
-// The cgroup to which a process's host memory is charged, from the text of its /proc/PID/cgroup. `path` is
-// the group's path in the hierarchy with the memory controller, "" for the root; nullopt if no hierarchy has
-// that controller.
+// The cgroup to which a process's host memory is charged. `path` is the group's path in the hierarchy with
+// the memory controller, "" for the root. memory_group() reads the text of the process's /proc/PID/cgroup,
+// and returns nullopt if no hierarchy has the memory controller.
 struct MemoryGroup {
   host_memory::Version version{};
   std::string path;

@@ -29,8 +29,8 @@ void close_all_but(const std::vector<UniqueFd>& kept, int also_kept) {
   for (const int fd : others) close(fd);
 }
 
-// Starts a child that inherits the sockets, closes the sockets in this process, and then lets the child exit.
-// Returns the child's pid. If no child can be started, closes nothing and returns a negative number.
+// Forks a child, which inherits the sockets. Closes the sockets in this process, and then lets the child
+// exit. Returns the child's pid. If no child can be started, closes nothing and returns a negative number.
 pid_t leave_to_child(std::vector<UniqueFd>& sockets) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return -1;

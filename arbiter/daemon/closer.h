@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Closes the connections of peers.
 //
-// A peer may leave messages with descriptors in its connection, even nested in further sockets. The Linux
-// kernel closes these descriptors together with the connection. If one of these descriptors is a TCP socket
-// with SO_LINGER, the peer can make close() block for as long as it likes, unless the closing process is
-// exiting. So a child process closes such a connection by exiting. Each user has its own child, so a child
-// that hangs delays no other user's connections.
+// A peer may leave unread messages with descriptors in its connection. Such a descriptor may itself be a
+// socket with descriptors in its queue. The Linux kernel closes all these descriptors together with the
+// connection. If one of these descriptors is a TCP socket with SO_LINGER, the peer can make close() block for
+// as long as it likes, unless the closing process is exiting. So a child process closes such a connection by
+// exiting. Each user has its own child, so a child that hangs delays no other user's connections.
 //
 // Event-loop thread only.
 #pragma once
@@ -29,7 +29,8 @@ class Closer {
   // `schedule` charges each user for the time that starting the user's children takes.
   Closer(asio::io_context& loop, const System& system, Schedule& schedule);
 
-  // Closes a connection of the user. `place` is kept until the connection is closed.
+  // Closes a connection of the user. `place`, the connection's Admission::Place, is kept until the connection
+  // is closed.
   void close(uid_t user, Channel connection, std::shared_ptr<void> place);
 
  private:

@@ -25,7 +25,7 @@ inline constexpr char kDoesNotRead[] = "it does not read its messages";
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   using OnMessage = std::function<void(const Message&)>;
-  using OnClosed = std::function<void(const std::string& reason)>;  // called once
+  using OnClosed = std::function<void(const std::string& reason)>;  // called once, after close()
   // Parts of the daemon that all connections use. The parts outlive all connections.
   struct Parts {
     asio::io_context& loop;
@@ -33,7 +33,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     Closer& closer;
   };
 
-  // `place` is held until the connection is closed; null: the connection is not counted.
+  // `place`, the connection's place in Admission, is held until the connection is closed. Null: the
+  // connection is not counted.
   Connection(const Parts& parts, UniqueFd socket, Peer peer, std::shared_ptr<Admission::Place> place);
 
   // Starts reading. The handlers may close the connection.

@@ -3,11 +3,11 @@
 // mount points, hides the differences of cgroup v1 and v2, and turns on the memory controller in the groups
 // above a new group.
 //
-// libcgroup has one table of mount points for the process, which it locks itself, and an error number for
-// each thread. Two functions of libcgroup 2.0.2 are not used. Under v1, cgroup_attach_task_pid() moves only
-// one thread, so processes are moved by the file cgroup.procs. Under v2, cgroup_get_current_controller_path()
-// fails, so the group of a process is read from /proc, see cgroups.h. No function of libcgroup returns the
-// owner of a group's folder.
+// libcgroup has one table of mount points for the whole process, and locks this table itself. It has an error
+// number for each thread. Two functions of libcgroup 2.0.2 are not used. Under v1, cgroup_attach_task_pid()
+// moves only one thread, so processes are moved by the file cgroup.procs. Under v2,
+// cgroup_get_current_controller_path() fails, so the group of a process is read from /proc, see cgroups.h. No
+// function of libcgroup returns the owner of a group's folder.
 #include <libcgroup.h>
 
 #include <cerrno>

@@ -17,10 +17,11 @@ constexpr std::chrono::minutes kAddressGood{10};
 constexpr std::chrono::minutes kAskAgain{1};  // pause if Slurm does not know the address
 constexpr ScontrolTimes kPatience{.patience = std::chrono::seconds(10)};
 constexpr std::size_t kMostAddresses = 10'000;
-constexpr std::chrono::minutes kKeepAgain{5};  // pause between two writes of the names of heard nodes
-constexpr std::chrono::seconds kKeepNew{1};    // the pause if new nodes were heard
+constexpr std::chrono::minutes kKeepAgain{5};  // pause between two writes of heard_file
+constexpr std::chrono::seconds kKeepNew{1};    // the pause if a letter of a new node has come
 
-// Without mail, no other node can be heard, so the times after which other nodes are given up are zero.
+// Without mail, no letter of another node can come. So the times after which other nodes are given up are
+// zero.
 GangTimes times_of(bool has_mail) {
   GangTimes times;
   if (!has_mail) times.never = times.gone = Nanoseconds{};
@@ -63,8 +64,8 @@ void Coordination::start() {
     find_name();
 }
 
-// Asks Slurm for the node's name in Slurm, which may differ from the host's name. All letters contain this
-// name, so letters are sent after it is known.
+// Asks Slurm for its name of this node, which may differ from the host's name. All letters contain this name,
+// so letters are sent after it is known.
 void Coordination::find_name() {
   scontrol_.find_own_name([this](const std::string& name) {
     if (!name.empty()) node_ = name;
@@ -82,8 +83,8 @@ void Coordination::restore_heard() {
   kept_at_ = now - kKeepNew;
 }
 
-// The next arbiter must know which nodes were heard. The file is not synced to the disk, since no job
-// survives a crash of the host.
+// Writes heard_file, since the next arbiter must know the nodes that have sent letters. The file is not
+// synced to the disk, since no job survives a crash of the host.
 void Coordination::keep_heard(Nanoseconds now) {
   if (mail_ == nullptr || now - kept_at_ < kKeepNew) return;
   if (!heard_.take_news() && now - kept_at_ < kKeepAgain) return;
@@ -260,8 +261,8 @@ void Coordination::log_apart(const GangDesk::Apart& apart) const {
           ": it has its turns on each node by itself; check PeerPort= and munged there");
 }
 
-// Returns the address of the node that Slurm has stated last. Asks Slurm again if that was long ago, since
-// addresses change.
+// Returns the last known address of the node, from Slurm or from a letter of the node. Asks Slurm again if
+// the address is old, since addresses change.
 const Coordination::NodeAddress& Coordination::address_of(const std::string& node) {
   const Nanoseconds now = its_.system.now();
   if (addresses_.size() >= kMostAddresses) addresses_.clear();

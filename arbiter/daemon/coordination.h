@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connects the gangs of this node with the arbiters of other nodes. Passes reports from the core to each
-// gang's coordinator, and orders from the coordinator to the core. Uses Mail if the coordinator is on another
-// node.
+// gang's coordinator, and orders from the coordinator to the core. Sends reports and orders to other nodes as
+// letters (mail.h).
 //
-// Asks Slurm for the nodes of a job and for their addresses (NodeAddr). Event-loop thread only.
+// Asks Slurm for the nodes of a job and for the addresses of these nodes (NodeAddr). Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -34,14 +34,15 @@ class Coordination {
     const Tenants& tenants;
     CoreRunner& core;
     Complaints& complaints;
-    std::string heard_file;  // stores the names of heard nodes for the next arbiter
-    std::string boot;        // the host's boot id; empty: unknown, and the next arbiter ignores the file
+    // the file of the nodes that have sent letters (HeardNodes), for the next arbiter
+    std::string heard_file;
+    std::string boot;  // the host's boot id; empty: unknown, and the next arbiter ignores the file
   };
   // If `mail` is null, all jobs on several nodes have their turns on each node independently, as if no node
   // could reach another.
   Coordination(const Parts& parts, std::unique_ptr<Mail> mail);
 
-  // Call when Slurm has registered a job on this node: begins to send and to receive letters.
+  // Begins to send and to receive letters. Call when Slurm has registered a job on this node.
   void start();
   // Returns the number of the tenant's job if the job spans nodes, for SessionCame; else zero.
   std::uint32_t job_of(const TenantInfo& tenant) const;
@@ -83,7 +84,7 @@ class Coordination {
   bool is_named_ = false;  // the node's name in Slurm is known, and letters are sent
   bool soon_ = false;      // a call of tend() is queued
   std::map<std::string, NodeAddress> addresses_;
-  Nanoseconds kept_at_{};  // the time at which the names of heard nodes were last written to the file
+  Nanoseconds kept_at_{};  // the time at which heard_file was last written
 };
 
 }  // namespace sharedgpu

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares the device memory that tenants report with the memory that NVML shows for their processes. The log
-// and the status name tenants that report more than NVML shows. From the second survey on, the core counts
-// only the memory that NVML shows (Evidence).
+// and the status name tenants that report more than NVML shows. After two surveys in a row that contradict a
+// report, the core counts only the memory that NVML shows (Evidence).
 //
 // A report and a survey are never simultaneous, so a single difference proves nothing. A report is
-// contradicted only if two surveys in a row differ from it. For each survey, the differences of all of a
-// tenant's processes on a GPU are summed. The tenant is named if at least ten of the last sixty sums exceed
-// an eighth of the GPU. Stopped processes are ignored, because they cannot report. Sessions with the backend
-// `managed` are ignored, because NVML shows no managed memory. Memory imported from another process is
-// pinned, and NVML does not show it, either. So surveys can disprove only reports of evictable memory. For
-// pinned memory, the log says only that NVML does not show it.
+// contradicted only if two surveys in a row differ from it. For each survey, the differences of all processes
+// of a tenant on a GPU are added up. The log and the status name the tenant if at least ten of the last sixty
+// sums exceed an eighth of the GPU. Stopped processes are ignored, because they cannot report. Sessions with
+// the backend `managed` are ignored, because NVML shows no managed memory. NVML also does not show memory
+// that a process has imported from another process; such memory is pinned. So surveys can disprove only
+// reports of evictable memory. For pinned memory, the log says only that NVML does not show this memory.
 //
 // The class Unmanaged finds tenants that report less memory than they hold. Event-loop thread only.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queues the items of several users and serves each user for the same time, however many items the user has,
-// and however long an item takes. The algorithm is deficit round robin (Shreedhar and Varghese, SIGCOMM
-// 1995), with one difference: a user may exceed its time, and owes the excess while other users wait. After
+// Queues the items of several users. Serves each user for the same time, however many items the user has, and
+// however long an item takes. The algorithm is deficit round robin (Shreedhar and Varghese, SIGCOMM 1995),
+// with one difference. A user may exceed its time, and then owes the excess while other users wait. After
 // rest(), a user is not served until resume().
 //
 // Pure. Not thread-safe.

@@ -27,9 +27,9 @@ struct GpuInfo {
 // The default of `timeout`. The default is long, since the first cuInit may have to load the kernel module.
 inline constexpr std::chrono::milliseconds kGpuTimeout{15'000};
 
-// Asks NVML or the driver in a child process. If the driver crashes, or hangs for longer than `timeout`, only
-// the child is affected. Returns an empty list if there is no driver or no GPU. Call before threads are
-// started.
+// Lists the GPUs of the host: asks NVML or the driver in a child process. If the driver crashes, or hangs for
+// longer than `timeout`, only the child is affected. Returns an empty list if there is no driver or no GPU.
+// Call before threads are started.
 std::vector<GpuInfo> find_gpus(const System& system, std::chrono::milliseconds timeout = kGpuTimeout);
 
 // Searches for GPUs repeatedly, at growing intervals, until it finds some, because the driver may be ready

@@ -31,8 +31,8 @@ constexpr std::size_t kMostGone = 1024;
 constexpr std::uint64_t kFallenOffTheBus = 79;
 // The Xids for which NVIDIA's documentation (Xid Errors, Analyzing Xid Catalog) lists RESET_GPU as the
 // immediate action, and Xid 48, a double-bit error, which a reset clears. NVLink Xids are excluded if their
-// cause may be outside this GPU: Xid 155 can come from an intended change of a link, and the meaning of Xids
-// 74 and 144 to 150 depends on registers that NVML does not report. Xid 154 is excluded because it only
+// cause may be outside this GPU. Xid 155 can come from an intended change of a link. The meaning of Xids 74
+// and 144 to 150 depends on registers that NVML does not report. Xid 154 is excluded because it only
 // summarizes other Xids.
 constexpr std::uint64_t kWantReset[] = {46, 48, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 156, 158};
 
@@ -168,7 +168,7 @@ void Health::set(const GpuUuid& gpu, GpuCondition condition, const std::string& 
     const Nanoseconds now = its_.system.now();
     seen.losses = now - std::exchange(seen.lost, now) > kForgiven ? 1 : seen.losses + 1;
   }
-  record(gpu);  // before the records of the ends of leases on the GPU
+  record(gpu);  // must precede the records of the ends of leases on the GPU
   if (condition == GpuCondition::lost) note_losses(gpu, guests);
   its_.core.handle(GpuChanged{.gpu = gpu, .condition = condition});
   if (condition == GpuCondition::healthy) {
@@ -282,7 +282,8 @@ bool Health::may_miss_a_loss(const TenantInfo& tenant) const {
 }
 
 // Returns the tenants that have a session on the GPU, have just left it, or are placed on it. A tenant that
-// is placed on the GPU counts even without a session, because the environment of its processes names the GPU.
+// is placed on the GPU and has not had a session yet counts, too, because the environment of its processes
+// names the GPU.
 std::vector<Health::Guest> Health::guests_of(const GpuUuid& gpu) const {
   const Nanoseconds now = its_.system.now();
   std::vector<Guest> guests;

@@ -67,11 +67,11 @@ class Health {
   void saw(const GpuSign& sign);
   // Notes that a session of the tenant has left the GPU.
   void note_gone(const TenantInfo& tenant, const GpuUuid& gpu);
-  // Returns true if a session has ended recently, since the reason may be a GPU loss that NVML has not
-  // reported. Surveys continue while this is true.
+  // Returns true if a session has ended recently: a GPU loss that NVML has not reported yet may be the
+  // reason. Surveys continue while this is true.
   bool may_miss_a_loss() const;
-  // Returns true if a GPU loss may be the reason why the tenant's last session ended: no survey has come
-  // since.
+  // Returns true if a GPU loss may be the reason why the tenant's last session ended. This is so if the last
+  // survey is recent, and came before this end.
   bool may_miss_a_loss(const TenantInfo& tenant) const;
   // Call only if the sender is an administrator.
   void drain(Client& client, const DrainGpus& request);

@@ -29,10 +29,10 @@ class Holders {
   // Adds a process and its pidfd. A process added twice counts once. Returns false if no descriptor is free
   // for the process.
   bool add(TenantId tenant, const ProcessName& process, UniqueFd pidfd);
-  // Adds a process that held the tenant's placement under an earlier arbiter, if the process still lives. If
-  // no descriptor is free, retries until it succeeds.
+  // Adds a process that held the tenant's placement under an earlier arbiter, if the process is still alive.
+  // If no descriptor is free, retries until it succeeds.
   void restore(TenantId tenant, const ProcessName& process);
-  // Forgets a tenant that has ended, even if some of its holders live.
+  // Forgets a tenant that has ended, even if some of its holders are alive.
   void forget(TenantId tenant);
   bool any(TenantId tenant) const;
 

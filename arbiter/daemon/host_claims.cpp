@@ -15,23 +15,23 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Nanoseconds kPause = 500ms;  // pause between two checks of a claim
-// Time for which checks must contradict a claim. This time is longer than the minute for which the library
+// Time for which checks must contradict a claim. This time is longer than the minute for which the interposer
 // allocates no host memory after a shortage (HostPool::bar()).
 constexpr Nanoseconds kLong = 90s;
-// At most this much of the time between two checks counts as time for which checks contradict a claim,
-// because the arbiter observes nothing between checks.
+// The arbiter observes nothing between two checks. So at most this much of the time between them counts as
+// time for which checks contradict a claim.
 constexpr Nanoseconds kMostGap = 20s;
 // Two checks that are this far apart belong to different shortages.
 constexpr Nanoseconds kApart = 1h;
-// Margins for slabs and handles in transit, and for the reserve that each process leaves to every other
-// process (HostPool).
+// Margins of a check: kInFlight for host memory that is being allocated or freed, and kForEach for the
+// reserve that each process leaves to every other process (HostPool).
 constexpr Bytes kInFlight = mebibytes(512);
 constexpr Bytes kForEach = mebibytes(4);
 constexpr Nanoseconds kCheckPause = 2s;  // pause between two checks of the host memory that a process holds
 constexpr Nanoseconds kProven = 10s;     // a report is refuted if all checks in this time contradict it
 
-// Tolerates a difference, because the library reports host memory before it allocates the memory, and reports
-// freed memory a moment late.
+// Tolerates a difference, because the interposer reports host memory before it allocates the memory, and
+// reports freed memory a moment late.
 bool is_more(Bytes reported, Bytes known) { return reported > known + Bytes{known.count / 8} + kInFlight; }
 
 void lower(Bytes& limit, Bytes other) {

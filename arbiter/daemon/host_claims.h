@@ -5,16 +5,16 @@
 // its job needs host memory back (Want::host_short). A session whose claim is believed keeps its memory on
 // the GPU, or is restored before others. So a claim is believed only if the process may really be short of
 // host memory. A check computes how much host memory the process may still allocate. The tenant needs as much
-// host memory as it must evict, plus an eighth of that, plus the library's reserve for other processes. The
-// check contradicts the claim if the process may allocate more than the tenant needs. Away memory counts as
-// used: the kernel charges it to no cgroup, but the library subtracts it from the job's memory, too. Even a
-// brief shortage makes the library evict nothing for a minute. So the claim that a session cannot evict is
-// refuted only by checks over a longer time. A check runs when a claim arrives and reads some files of /proc
-// and /sys, at most twice a second for each process.
+// host memory as it must evict, plus an eighth of that, plus the interposer's reserve for other processes.
+// The check contradicts the claim if the process may allocate more than the tenant needs. Away memory counts
+// as used: the kernel charges it to no cgroup, but the interposer subtracts it from the job's memory, too.
+// Even a brief shortage makes the interposer evict nothing for a minute. So the claim that a session cannot
+// evict is refuted only by checks over a longer time. A check runs when a claim arrives and reads some files
+// of /proc and /sys, at most twice a second for each process.
 //
-// Limits: a session that reports higher limits than its cgroups have could allocate more memory than it can
-// ever evict, and keep that memory on the GPU. So the arbiter uses the lower of two limits: the reported
-// limit and the limit of the cgroups.
+// Limits: a session could report higher limits than its cgroups have, and then allocate more memory than it
+// can ever evict. This memory would stay on the GPU. So the arbiter uses the lower of two limits: the
+// reported limit and the limit of the cgroups.
 //
 // Host memory held for swap (MemoryUse::host): a report is refuted if two conditions hold. The process has
 // less memory than it reports, and the memory charged to its cgroup is less than the sum of all reports in
@@ -60,8 +60,9 @@ class HostClaims {
   // Checks the claim that the session's job needs host memory back. If the claim is refuted, logs it and
   // returns false.
   bool believes_short(const Client& client);
-  // Lowers the reported limits and the reported host memory to the kernel's values. Logs a refuted report of
-  // host memory. A Usage also reports the job's limit.
+  // Lowers the reported limits to the limits of the cgroups. If a report of host memory is refuted, logs
+  // this, and lowers the reported memory to the memory that the process has. A Usage also reports the job's
+  // limit.
   void bound(const Client& client, MemoryUse& use);
   void bound(const Client& client, Usage& usage);
   // The host memory that the process reports beyond the memory that it has; zero if its last reports were not

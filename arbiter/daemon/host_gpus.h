@@ -39,10 +39,11 @@ class HostGpus {
     uid_t uid = 0;
     bool has_units = false;
   };
-  // Adds the GPU in the message to the core, unless the core knows it. The core knows such a GPU, for example
-  // a MIG instance, only as the session describes it. Fails if the description is impossible. Fails also if
-  // there are too many GPUs, so that no user can fill the table with GPUs that do not exist. Some entries of
-  // the table are reserved for users with units, and some for root.
+  // Adds the GPU that the message describes to the core, unless the core knows this GPU already. The arbiter
+  // has not found such a GPU itself (it may be a MIG instance), and must take its size from the message.
+  // Fails if the description is impossible. Fails also if there are too many GPUs, so that no user can fill
+  // the table with GPUs that do not exist. Some entries of the table are reserved for users with units, and
+  // some for root.
   Status attach(const Attach& attach, const Teller& teller);
   // Forgets the names of GPUs that the core dropped because the last session on them ended.
   void forget_gone();

@@ -46,7 +46,7 @@ void Jobs::restore(const std::map<TenantId, std::set<ProcessName>>& holders) {
   }
 }
 
-// ---- who belongs to whom ----
+// ---- the tenants of processes ----
 
 TenantInfo& Jobs::known_or_new(const TenantName& name, uid_t uid) {
   TenantInfo* known = tenants_.find(name);
@@ -208,8 +208,7 @@ void Jobs::run_closed(const Client& client) {
   forget_where_ended(client.tenant());
 }
 
-// Forgets a tenant of `sharedgpu run` that has ended. Does not forget jobs, since they may start another
-// step.
+// Forgets the tenant if it has ended and is not a job. A job may start another step.
 void Jobs::forget_where_ended(TenantId id) {
   const TenantInfo* tenant = tenants_.find(id);
   if (tenant == nullptr || tenant->sessions > 0 || tenant->anchored || tenant->name.is_job()) return;
@@ -229,14 +228,15 @@ void Jobs::forget(TenantId id) {
 
 bool Jobs::may_be_forgotten(const TenantInfo& tenant) const { return tenant.name.is_job() && !lives(tenant); }
 
-// Forgets jobs without living processes: jobs without any activity for long, and if too many jobs are known,
-// also the least recently active jobs. One call forgets many jobs, so that the list of all jobs is seldom
-// searched. One call forgets at most kForgottenAtOnce jobs, so that no client waits for long.
+// Forgets jobs without living processes: jobs without any activity for History::kLongestPause, and if too
+// many jobs are known, also the least recently active jobs. One call forgets many jobs, so that the list of
+// all jobs is seldom searched. One call forgets at most kForgottenAtOnce jobs, so that no client waits for
+// long.
 void Jobs::forget_old_jobs() {
   const Nanoseconds now = system_.now();
   const bool too_many = tenants_.all().size() >= kMostKnown;
   if (!too_many && now - looked_for_old_ < kLookForOld) return;
-  if (core_.core().in_grace()) return;  // sessions of jobs without living processes may reconnect
+  if (core_.core().in_grace()) return;  // sessions of jobs that seem to have no process may still reconnect
   looked_for_old_ = now;
   std::multimap<Nanoseconds, TenantId> oldest_first;
   for (const auto& [id, tenant] : tenants_.all())
@@ -316,8 +316,8 @@ void Jobs::set_nodes(TenantInfo& tenant, std::uint32_t nodes, const std::string&
 // A requeued job keeps its number and the numbers of its steps. A new run can begin only if the job has no
 // session left, and no process that holds its placement. A step that this node has served before shows that a
 // new run has begun, since each step runs only once in a run. A batch step always begins a run. In a job
-// without a batch step, a run also begins with the first step after the epilog reported the end of the last
-// run, or when the prolog reports another number of restarts.
+// without a batch step, a run also begins in two other cases: with the first step after the epilog has
+// reported the end of the last run, and when the prolog reports another number of restarts.
 void Jobs::may_begin_anew(TenantInfo& tenant, const RegisterJob& job) {
   const bool known = tenant.job_class != JobClass{} && job.job_class != JobClass{};
   const bool another = known && tenant.job_class.restarts != job.job_class.restarts;
@@ -334,8 +334,8 @@ void Jobs::may_begin_anew(TenantInfo& tenant, const RegisterJob& job) {
   tenant.last_seen = {};
 }
 
-// Returns true if leases, times or sizes of the step are known. If a run begins with this step, those of any
-// step of the job count.
+// Returns true if leases, times or sizes of the step are known. If a run begins with this step, also returns
+// true if leases, times, sizes or GPU losses of the job are known.
 bool Jobs::was_here(const TenantInfo& tenant, const StepName& step, bool begins) const {
   const LeaseBook& leases = core_.core().leases();
   if (begins && (!leases.steps_of(tenant.id, system_.now()).empty() || figures_.of(tenant.id) != Figures{} ||

@@ -27,7 +27,7 @@ namespace sharedgpu {
 
 class Jobs {
  public:
-  // The maximum number of jobs that are remembered, including running jobs.
+  // When this many tenants are known, jobs without living processes are forgotten.
   static constexpr std::size_t kMostKnown = 10'000;
 
   Jobs(asio::io_context& loop, const System& system, Tenants& tenants, FigureBook& figures, CoreRunner& core,
@@ -49,8 +49,8 @@ class Jobs {
   // Returns the reason why Tenants=jobs excludes a session of the process with this token; empty if the
   // session is served.
   std::string refusal(const Peer& peer, const RunToken& token, bool comes_back) const;
-  // Counts a session of the process with this token for its tenant until leave() is called, and returns the
-  // tenant.
+  // Returns the tenant of the process with this token, and creates it if needed. Counts one more session of
+  // the tenant; leave() counts one less.
   TenantInfo& join(const Peer& peer, const RunToken& token);
   void leave(TenantId tenant);
   // The name that the process's tenant has, or will have when it is created.
@@ -64,7 +64,7 @@ class Jobs {
   // Returns true if Slurm or a trusted batch system has granted the tenant's units: the tenant is a
   // registered job, or a run with RunRequest::vouched.
   bool has_units(TenantId tenant) const;
-  // Returns true if a process of the tenant lives, or may reconnect after a restart of the arbiter.
+  // Returns true if a process of the tenant is alive, or may reconnect after a restart of the arbiter.
   bool lives(const TenantInfo& tenant) const;
 
   void run(Client& client, const RunRequest& request);
@@ -75,11 +75,11 @@ class Jobs {
   void register_gang(Client& client, const RegisterGang& gang);
   void end_job(Client& client, const EndJob& end);
   void suspend_job(Client& client, const SuspendJob& job);
-  // Returns true if a process of the tenant has told its user before that the limit `bound` refused an
-  // allocation. Records that the user is told. All limits other than the GPU's count as one limit.
+  // Returns true if a process of the tenant has already told the user that the limit `bound` refused an
+  // allocation. Notes that the user is told now. All limits other than the GPU's count as one limit.
   bool was_told(TenantId tenant, Bound bound);
-  // Returns true if the tenant's user has been sent a line about a long wait before in this run, or if the
-  // tenant is forgotten. Records that the user is told.
+  // Returns true if the tenant's user has already been sent a line about a long wait in this run, or if the
+  // tenant is forgotten. Notes that the user is told now.
   bool was_told_of_wait(TenantId tenant);
 
  private:

@@ -44,7 +44,7 @@ class Journal {
   // Opens the ledger and passes its records to `past`, oldest first.
   Status open(const std::function<void(const Record&)>& past);
 
-  // LedgerSize= and LedgerFiles= have changed.
+  // Call when LedgerSize= or LedgerFiles= may have changed.
   void set_limits(const Settings& settings);
 
   void record(const Record& record);
@@ -62,8 +62,9 @@ class Journal {
   void observe(const Sighting& seen, Nanoseconds at);
   // Takes a reading of the GPU's energy counter, and records the energies of tenants.
   void read_energy(const GpuUuid& gpu, Energy counter);
-  // Writes a record every second while a lease is open. If no session confirms a lease after a crash, the
-  // lease counts as held until the last record. `core` must outlive this object.
+  // While a lease is open, writes a record (SeenRecord) after each second without another record. If no
+  // session confirms a lease after a crash, the lease counts as held until the last record. `core` must
+  // outlive this object.
   void watch_leases(const Core& core);
   // Records and flushes everything. Call when the arbiter ends.
   void end(const Core& core);

@@ -115,8 +115,8 @@ bool stderr_is_null() {
          (stat("/dev/null", &null) == 0 && error.st_rdev == null.st_rdev);
 }
 
-// JOURNAL_STREAM names the file behind the stream to the journal, see systemd.exec(5). A process may inherit
-// the variable, but have another standard error, so the file is compared.
+// JOURNAL_STREAM has the device and inode numbers of the stream to the journal, see systemd.exec(5). A
+// process may inherit the variable and have another standard error, so the numbers are compared.
 bool stderr_is_journal() {
   const char* stream = std::getenv("JOURNAL_STREAM");
   struct stat error = {};

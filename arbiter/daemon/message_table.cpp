@@ -50,7 +50,8 @@ struct Conditions {
   bool counts = false;  // the message adds to the ledger, so the sender's rate limit applies, see Journal
   // returns true if only an administrator may send the message; null: any peer may
   bool (*privileged)(const Body&) = nullptr;
-  Reaction<Body> unprivileged = {};  // the reaction if another peer sends a privileged message
+  // the reaction if a peer that is not an administrator sends a privileged message
+  Reaction<Body> unprivileged = {};
 };
 
 template <class Body, class Handler>

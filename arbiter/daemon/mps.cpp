@@ -66,7 +66,8 @@ Mps::Mps(asio::io_context& loop, const System& system, std::string folder, std::
       death_(loop),
       timer_(loop) {}
 
-// Sets the modes of the folders even if they exist, so that users have access.
+// Sets the modes of the folders even if they exist: users need access to `folder_`, and must not have access
+// to `logs_`.
 void Mps::start() {
   for (const auto& [folder, mode] : {std::pair(&folder_, mode_t{0755}), std::pair(&logs_, mode_t{0700})})
     if (Status made = make_folder(*folder, mode); !made.ok())

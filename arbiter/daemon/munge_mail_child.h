@@ -32,8 +32,9 @@ struct MailLine {
   char text[kLongestLetter + 1] = {};
 };
 
-// Carries letters between the daemon, through the socket `end`, and the network. Returns when the daemon has
-// closed its end of the connection, or at once if the network socket cannot be opened.
+// Carries letters between the daemon and the network. The socket `end` connects this process with the daemon.
+// Returns when the daemon has closed its end of the connection, or at once if the network socket cannot be
+// opened.
 void carry_mail(const System& system, const MailPlace& place, int end);
 
 }  // namespace sharedgpu

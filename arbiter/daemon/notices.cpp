@@ -25,8 +25,8 @@ void Notices::wake() {
   });
 }
 
-// Returns true if a job with sessions has not got its line yet. Only then does look() take a snapshot, which
-// is slow.
+// Returns true if a tenant with sessions has not been sent its line yet. Otherwise look() takes no snapshot,
+// because taking a snapshot is slow.
 bool Notices::any_untold() const {
   const auto& all = its_.tenants.all();
   return std::any_of(all.begin(), all.end(),

@@ -55,8 +55,8 @@ Status identify(const System& system, int socket, Peer& peer) {
   peer.names = pid_names_in(system, peer.pid, status);
   if (Status found = step_of_process(system, cgroup, peer.step); !found.ok()) return found;
   if (peer.step) peer.task = task_of_cgroup(cgroup);
-  // Older Linux kernels lack SO_PEERPIDFD. There the peer may have ended since it connected, and a process of
-  // another user may have the peer's pid.
+  // Older Linux kernels lack SO_PEERPIDFD. On such a kernel, the peer may have ended since it connected, and
+  // a process of another user may have the peer's pid.
   if (!runs_as(status, peer.uid)) return {EPERM, "the process no longer runs as the user that connected"};
   if (is_dead(peer.pidfd)) return {ESRCH, "the process has ended"};
   return {};

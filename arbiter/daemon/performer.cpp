@@ -62,8 +62,8 @@ void Performer::perform(const Drop& drop) {
 }
 
 // Polls the process in its user's turn (schedule.h), since reading the state of a process with hundreds of
-// threads takes long. The polls of a user that has used up its time are delayed, so at most one poll is
-// queued for each session.
+// threads takes long. At most one poll is queued for each session, because polls are delayed while the user
+// has used up its time.
 void Performer::perform(const Look& look) {
   auto* session = sessions_.find(look.session);
   if (session == nullptr || std::exchange(session->look_is_due, true)) return;

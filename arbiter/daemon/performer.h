@@ -60,7 +60,7 @@ class Performer {
   Complaints& complaints_;
   const Callbacks callbacks_;
   asio::steady_timer timer_;
-  std::optional<Nanoseconds> armed_;  // the time for which the timer is armed
+  std::optional<Nanoseconds> armed_;  // the time at which the timer fires
   Cancellations cancellations_;
 };
 

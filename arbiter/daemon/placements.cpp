@@ -78,7 +78,7 @@ void Placements::hold_unplaced(const Peer& asker, TenantId tenant) {
 }
 
 // Adds the process as a holder. Records the holder in the ledger, so that the next arbiter keeps the
-// placement as long as the process lives.
+// placement while the process is alive.
 void Placements::hold(const Peer& asker, PlaceRecord place) {
   const ProcessName process = asker.process();
   place.pid = process.pid;

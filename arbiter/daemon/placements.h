@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The placement of tenants on GPUs. A placement lasts as long as the tenant has a session or a holder
-// (holders.h). The placement ends when the last session or holder ends, for whatever reason.
+// (holders.h).
 //
 // Event-loop thread only.
 #pragma once
@@ -39,7 +39,7 @@ class Placements {
   bool is_held(TenantId tenant) const { return holders_.any(tenant); }
   // Ends the placement if the tenant has neither holders nor sessions.
   void may_have_ended(TenantId tenant);
-  // Forgets a tenant that has ended, even if some of its holders live.
+  // Forgets a tenant that has ended, even if some of its holders are alive.
   void forget(TenantId tenant);
 
  private:

@@ -42,8 +42,8 @@ Status owned_by_root(const System& system, const std::string& mount, const std::
   }
 }
 
-// Finds the job of a step from the step's folder: only root can put processes into the subfolder "slurm", and
-// the title of the slurmstepd there has the job's number.
+// Finds the number of a step's job: it is in the title of the slurmstepd in the subfolder "slurm" of the
+// step's folder. Only root can put processes into this subfolder.
 Status job_by_title(const System& system, const std::string& folder, std::optional<std::uint32_t>& job) {
   const auto read = [&system](const std::string& path, std::string& text) {
     Status done = system.read_file(path, text);
@@ -114,8 +114,8 @@ char state_in(const std::string& stat) {
 bool is_signalled(char state) { return state == 'T' || state == 't'; }
 bool has_ended(char state) { return state == 'Z' || state == 'X'; }
 
-// For most processes, the state of the first thread suffices. The other threads are read only if the first
-// thread is stopped or has ended, since a debugger may stop some threads and let others run. Reads a bounded
+// For most processes, the state of the first thread suffices. If the first thread is stopped or has ended,
+// reads the other threads, too, since a debugger may stop some threads and let others run. Reads a bounded
 // number of threads, so that the arbiter stays responsive.
 bool all_threads_stopped(const System& system, const std::string& process, char first) {
   if (!is_signalled(first) && !has_ended(first)) return false;
@@ -134,9 +134,9 @@ bool all_threads_stopped(const System& system, const std::string& process, char 
 }
 
 // Finds out which user has frozen the process. This user owns the topmost frozen folder: the freezer file of
-// a folder also shows freezes of the folders above it. Users may own folders below a step's folder and nest
-// thousands of them, so the search goes from the top down, and ends at the first folder that root does not
-// own.
+// a folder also shows freezes of the folders above it. Users may own folders below a step's folder, and may
+// nest thousands of them. So the search goes from the top down, and ends at the first folder that root does
+// not own.
 Stopped frozen_state(const System& system, const std::string& mount, const std::string& path,
                      const std::string& file, const std::string& frozen) {
   const auto is_frozen = [&](const std::string& folder) {

@@ -18,9 +18,9 @@
 namespace sharedgpu {
 
 // The step of a process, from the text of its /proc/PID/cgroup. Believes the text only if root owns each
-// folder down to the job's folder, because users may own folders in the tree, and give them any name. If the
-// text names the job by SLUID, the job's number comes from the title of the step's slurmstepd. Fails only for
-// lack of descriptors or memory, see is_shortage().
+// folder down to the job's folder. Users may own folders in the cgroup tree, and may make folders with any
+// name there. If the text names the job by SLUID, the job's number comes from the title of the step's
+// slurmstepd. Fails only for lack of descriptors or memory, see is_shortage().
 Status step_of_process(const System& system, std::string_view cgroup, std::optional<StepName>& step);
 
 // Returns true if one of the user numbers in the text of a /proc/PID/status is `uid`.
@@ -28,8 +28,8 @@ bool runs_as(const std::string& status, uid_t uid);
 
 // The pids of a process, one in each PID namespace that contains the process, and the inode numbers of these
 // namespaces. The first pid is the one in the daemon's namespace, the last pid the one in the innermost
-// namespace. The numbers stay the same as long as the process lives. Returns an empty list if /proc does not
-// report them.
+// namespace. The numbers stay the same until the process ends. Returns an empty list if /proc does not report
+// them.
 struct PidNames {
   std::vector<pid_t> pids;
   std::vector<ino_t> namespaces;  // empty if there is only one namespace

@@ -121,7 +121,7 @@ void Queries::list_processes(const Client& client, const GpuQuery& query, Tenant
     const auto* entry = its_.sessions.find(id);
     const pid_t pid = entry == nullptr ? 0 : pid_seen_by(client.peer().names, entry->client->peer().names);
     if (pid == 0) continue;
-    // for a process before query.first, `place` wraps around to a value above kProcesses
+    // for a process whose index is below query.first, `place` wraps around to a value above kProcesses
     const std::uint32_t place = reply.processes++ - query.first;
     if (place >= GpuReply::kProcesses) continue;
     reply.process[place] = {.pid = static_cast<std::uint32_t>(pid), .used = footprint};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the file of settings again while the arbiter runs: by SIGHUP, or by `sharedgpu reload`. A file with
-// an error changes nothing. The log and the reply name the changed keys, and those that take effect only
-// after a restart.
+// an error changes nothing. The log and the reply name the changed keys, and say which of them take effect
+// only after a restart.
 //
 // Event-loop thread only.
 #pragma once

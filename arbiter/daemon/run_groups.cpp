@@ -57,7 +57,7 @@ struct RunGroups::Look {
 
 RunGroups::RunGroups(const Parts& parts) : its_(parts), timer_(parts.loop), aside_(parts.system.aside()) {}
 
-// ---- a process's place ----
+// ---- the group of a process ----
 
 std::optional<MemoryGroup> RunGroups::place_of(const Peer& peer) const {
   std::string text;
@@ -66,8 +66,8 @@ std::optional<MemoryGroup> RunGroups::place_of(const Peer& peer) const {
 }
 
 // Returns true if root has set a limit on a group of the process. Skips CgroupParent and the groups above it,
-// because their limits also apply to the groups of runs. Ignores folders of users, who may change the limits
-// there.
+// because their limits also apply to the groups of runs. Ignores folders that users own, because users may
+// change the limits of these folders.
 bool RunGroups::is_confined(const MemoryGroup& place) const {
   std::size_t end = 0;
   for (std::size_t i = 0; i < kMostAbove && end < place.path.size(); ++i) {
@@ -110,7 +110,7 @@ void RunGroups::tell(const Peer& peer, const std::string& what) const {
   its_.complaints.add(peer.account, Cause::group, what);
 }
 
-// ---- groups come ----
+// ---- making and entering groups ----
 
 // Records the group before making it, so that the next arbiter knows the group's tenant even if this arbiter
 // dies in between.
@@ -187,7 +187,7 @@ void RunGroups::restore() {
   look_soon();
 }
 
-// ---- groups go ----
+// ---- removing groups ----
 
 void RunGroups::record_peak(TenantId tenant, std::optional<Bytes> peak) {
   if (!peak || !its_.figures.note_host(tenant, *peak)) return;

@@ -6,10 +6,10 @@
 //
 // The group of run 7 is PARENT/run_7, with the PARENT of CgroupParent=. A process enters the run's group
 // before it starts a program, or at the latest with its first session. Its children start in the group. A
-// process stays in the group that it is in if root has set a limit on that group, as on the group of a Slurm
-// step, of another batch system's job, or of another run. The highest use of each group is recorded in the
-// ledger. A group is removed when its run has ended and no process is left in it. After a restart, the
-// arbiter finds the groups by their names.
+// process stays in its current group if root has set a limit on this group. Examples are the groups of
+// Slurm's steps, of another batch system's jobs, and of other runs. The highest host memory of each group is
+// recorded in the ledger. A group is removed when its run has ended and no process is left in it. After a
+// restart, the arbiter finds the groups by their names.
 //
 // A run starts even if its group cannot be made; its host memory is then not limited, and the log says why.
 // Event-loop thread only; slow calls run on a second thread.
@@ -53,14 +53,14 @@ class RunGroups {
   };
   explicit RunGroups(const Parts& parts);
 
-  // Records the highest use of the groups that an earlier arbiter made. Call before the ended tenants are
-  // forgotten.
+  // Records the highest host memory of the groups that an earlier arbiter made. Call before the ended tenants
+  // are forgotten.
   void record_peaks();
   // Takes over the groups that an earlier arbiter made.
   void restore();
 
   // The type of a callback that is called once, with true if the process is in the group. If the process is
-  // not moved, the call comes before the function returns.
+  // not moved, make() or enter() makes this call before it returns.
   using Done = std::function<void(bool inside)>;
 
   // Makes the tenant's group and moves the process into it.
@@ -74,8 +74,8 @@ class RunGroups {
   }
   // Moves the process into the tenant's group, unless another group confines it.
   void enter(const TenantInfo& tenant, const Peer& peer, Done done);
-  // Call when the tenant has ended. Records the highest use of the tenant's group, and removes the group when
-  // it is empty.
+  // Call when the tenant has ended. Records the highest host memory of the tenant's group, and removes the
+  // group when it is empty.
   void ended(const TenantInfo& tenant);
 
  private:

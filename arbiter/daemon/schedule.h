@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Divides the event loop's time among the users that send messages. Users are served in turns of about half a
 // millisecond. No user delays another user by more than one turn, even with many connections and messages. In
-// the long run no user but root gets more than a fifth of the time, even if no other user sends messages: the
-// arbiter must leave the host's processors to the tenants. All sessions of a large node together use about a
-// hundredth of the event loop's time (tests/campaign/load). If all these sessions start at once, serving them
-// takes a second or two. Accepting connections is not part of any user's turn, see server.h.
+// the long run, no user but root gets more than a fifth of the time, even if no other user sends messages.
+// The arbiter must leave the host's processors to the tenants. All sessions of a large node together use
+// about a hundredth of the event loop's time (tests/campaign/load). If all these sessions start at once,
+// serving them takes a second or two. Accepting connections is not part of any user's turn, see server.h.
 //
 // Event-loop thread only.
 #pragma once

@@ -41,20 +41,21 @@ class Scontrol {
     std::string name;
     std::string address;  // numeric; empty if the node's address cannot be resolved
   };
-  // Each find function asks Slurm, and calls `found` once with the answer. Finds the name of the node whose
-  // NodeHostName is this host. The name is empty if no node or more than one node matches. Repeats the
-  // question until Slurm answers; later commands of this object wait until then.
+  // Each find function asks Slurm, and calls `found` once with the answer. find_own_name() finds the name of
+  // the node whose NodeHostName is this host. The name is empty if no node or more than one node matches.
+  // Repeats the question until Slurm answers; later commands of this object wait until then.
   void find_own_name(std::function<void(const std::string&)> found);
-  // Finds the nodes of the job. The list is empty if Slurm does not answer or does not know the job.
+  // find_nodes() finds the nodes of the job. The list is empty if Slurm does not answer or does not know the
+  // job.
   void find_nodes(std::uint32_t job, std::function<void(const std::vector<Node>&)> found);
-  // Finds the jobs on the node that span several nodes, have units, and are neither ended nor suspended. The
-  // list is empty if Slurm does not answer.
+  // find_jobs() finds the jobs on the node that span several nodes, have units, and are neither ended nor
+  // suspended. The list is empty if Slurm does not answer.
   void find_jobs(const std::string& node, std::function<void(const std::vector<StartedJob>&)> found);
-  // Finds the numeric address of the node (NodeAddr). The address is empty if Slurm does not know it, or it
-  // cannot be resolved.
+  // find_address() finds the numeric address of the node (NodeAddr). The address is empty if Slurm does not
+  // know the node's address, or if it cannot be resolved.
   void find_address(const std::string& node, std::function<void(const std::string&)> found);
-  // Finds PrivateData of slurm.conf, such as "none" or "jobs,usage"; "none" if this host has no scontrol. The
-  // text is empty if Slurm does not answer.
+  // find_private_data() finds PrivateData of slurm.conf, such as "none" or "jobs,usage"; "none" if this host
+  // has no scontrol. The text is empty if Slurm does not answer.
   void find_private_data(std::function<void(const std::string&)> found);
 
   // Returns Slurm's name of this node (SLURMD_NODENAME); if that is not set, the host's name.

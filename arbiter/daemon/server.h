@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The listening socket: accepts peers while places are free, identifies each peer when its user's turn comes,
-// and passes the peer to the arbiter.
+// The listening socket: accepts peers while places (Admission) are free, identifies each peer when its user's
+// turn comes, and passes the peer to the arbiter.
 //
 // All users share the Linux kernel's queue of new connections, so handling each connection must cost little.
 // If a peer has closed its connection without a message, the server closes it at once. If a user connects too

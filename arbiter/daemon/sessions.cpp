@@ -15,8 +15,8 @@
 namespace sharedgpu {
 namespace {
 
-// A process without a connection may still have its device memory. This is the delay before the arbiter first
-// checks such a process, and the time between later checks.
+// A process without a connection may still have its device memory. kFirstReconnectCheck is the delay before
+// the arbiter first checks such a process, and kReconnectCheck is the time between later checks.
 constexpr std::chrono::milliseconds kFirstReconnectCheck{200};
 constexpr std::chrono::seconds kReconnectCheck{1};
 
@@ -50,8 +50,8 @@ void Sessions::hello(Client& client, const Hello& hello) {
   });
 }
 
-// Called when the process is in its final control group, because the library reads the group's limits after
-// this.
+// Called when the process is in its final control group, because the interposer reads the limits of the group
+// when the session has begun.
 void Sessions::begin(Client& client, const Hello& hello) {
   const Peer& peer = client.peer();
   SessionTable::Entry entry{
@@ -66,7 +66,7 @@ void Sessions::begin(Client& client, const Hello& hello) {
 
   Hello told = hello;
   // Any peer can claim to resume a session, so a record of the process's session under an earlier arbiter
-  // must confirm the claim. succeed_closed() takes over sessions of this arbiter.
+  // must confirm the claim. succeed_closed() handles processes that reconnect to this arbiter.
   if (!past.id && !its_.jobs.lacks_ledger()) told.resuming = 0;
   entry.is_unproven = told.resuming != hello.resuming;
   watch(id, its_.table.add(id, std::move(entry)));
@@ -75,8 +75,8 @@ void Sessions::begin(Client& client, const Hello& hello) {
   log::debug(client.label() + ": came" + (told.resuming != 0 ? " back" : ""));
   const CapSet terms = its_.administration.terms_of(tenant);
   const bool can_be_away = client.connection().version() >= Usage::kAway;
-  // Reads the host limits here although the library reports them later: Attached states the capacity, which
-  // depends on them.
+  // Reads the host limits here although the interposer reports them later: the message Attached states the
+  // capacity, which depends on these limits.
   HostMost host;
   if (terms.oversize && can_be_away) host = host_most(its_.system, peer.pid).value_or(HostMost{});
   its_.core.handle(SessionCame{.session = id,
@@ -158,7 +158,8 @@ void Sessions::attach(Client& client, const Attach& attach) {
   note_gpu(client);
 }
 
-// Updates the rules of the GPU and the limits of the tenant, because each may depend on the other.
+// Updates the rules of the GPU, which may depend on its tenants, and the limits of the tenant, which may
+// depend on its GPU.
 void Sessions::note_gpu(const Client& client) {
   its_.administration.partitions_may_have_changed();
   if (const TenantInfo* tenant = its_.jobs.find(client.tenant()))
@@ -199,7 +200,7 @@ bool Sessions::may_attach(Client& client, const Attach& attach) {
   return true;
 }
 
-// ---- during its life ----
+// ---- reports and loans ----
 
 // Reported totals never shrink, so only the increase since the last report counts.
 void Sessions::take_traffic(const Client& client, Traffic moved) {

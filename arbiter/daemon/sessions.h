@@ -53,7 +53,8 @@ class Sessions {
 
   void hello(Client& client, const Hello& hello);
   void attach(Client& client, const Attach& attach);
-  // Passes a session's report to the core, after removing claims that are not believed.
+  // Passes a session's report to the core. Before that, removes claims that HostClaims does not believe, and
+  // lowers limits that HostClaims bounds.
   template <class Body>
   void report(Client& client, const Body& body) {
     if constexpr (std::is_same_v<Body, Usage>)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory by which a process exceeded its allowance in recent surveys. An amount counts only if two of the
-// recent surveys show at least this amount, because one survey may catch memory in the middle of a move.
+// The memory that a process had in recent surveys beyond the memory that its sessions may have. An amount
+// counts only if two of the recent surveys show at least this amount, because one survey may show memory that
+// is just being moved.
 #pragma once
 
 #include <algorithm>

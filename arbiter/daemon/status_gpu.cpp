@@ -49,7 +49,7 @@ bool has_come(const UnmanagedProcess& process, const StatusView& view, const Sna
                                              [&](SessionId id) { return pid_of(view, id) == process.pid; });
 }
 
-// Writes null values if surveys do not show the GPU.
+// If surveys do not show the GPU, the sum is null.
 void write_unmanaged(JsonText& json, const StatusView& view, const Snapshot::Gpu& gpu) {
   json.field("surveyed", gpu.surveyed);
   Bytes sum;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of the text of `sharedgpu status --json`, and what they share. Only the files status_*.cpp use
-// it.
+// The functions that write the parts of the text of `sharedgpu status --json`, and helpers that these
+// functions share. Only the files status_*.cpp include this header.
 #pragma once
 
 #include <sys/types.h>

@@ -12,7 +12,7 @@ namespace {
 // job.
 constexpr std::chrono::minutes kShowEnded{10};
 
-// A job without sessions is shown between its steps, unless Slurm has reported the end of the job.
+// Returns true if the status shows the tenant.
 bool is_current(const StatusView& view, const TenantInfo& info) {
   if (info.sessions > 0 || view.state.placements.count(info.id) > 0) return true;
   return !info.over && info.last_seen > Nanoseconds{} && view.now - info.last_seen < kShowEnded;

@@ -78,7 +78,7 @@ void Survey::ask() {
   answer_.clear();
   health_.clear();
   // A failure to send needs no handling: if the child has ended, end_child() is called. Otherwise the child
-  // does not answer, and the timeout gives it up.
+  // does not answer, and give_up() is called after the timeout.
   static_cast<void>(send(talk_.native_handle(), "?", 1, MSG_NOSIGNAL | MSG_DONTWAIT));
   timeout_.expires_after(times_.patience);
   timeout_.async_wait([this](const asio::error_code& error) {

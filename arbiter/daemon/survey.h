@@ -39,7 +39,7 @@ struct SurveyedGpu {
   std::vector<SurveyedProcess> processes;
 };
 
-// The health of a GPU, as NVML lists it.
+// The health of a GPU that NVML lists.
 struct GpuHealth {
   GpuUuid uuid;
   std::uint32_t status = 0;                 // NVML's return code for the GPU: 0, kNvmlLost, ...

@@ -39,7 +39,7 @@ struct EventData {
 };
 constexpr unsigned long long kDoubleBitError = 0x2;
 constexpr unsigned long long kXid = 0x8;
-constexpr int kUncorrected = 1;  // kinds of ECC errors
+constexpr int kUncorrected = 1;  // the kind of ECC errors that are counted
 constexpr int kVolatile = 0;     // errors since the driver was loaded
 
 struct Nvml {
@@ -82,8 +82,8 @@ struct Nvml {
 constexpr unsigned kNoInstance = ~0u;
 
 constexpr std::chrono::milliseconds kLook{100};  // the pause between two checks for errors
-// The time after which NVML is restarted, because GPUs may have been added: kStart, or the shorter
-// kTroubledStart while a GPU is lost.
+// The time after which NVML is restarted, because GPUs may have been added. The shorter time, kTroubledStart,
+// applies after an error, and while a GPU is lost or missing.
 constexpr std::chrono::seconds kStart{10};
 constexpr std::chrono::seconds kTroubledStart{1};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The daemon's calls to the operating system, except sockets and timers: clock, processes, descriptors,
-// random numbers, users and the driver's libraries. Tests override its methods to make calls fail.
+// random numbers, users and the driver's libraries. Tests override the methods of System to make calls fail.
 //
 // The methods of class System use the real host. A method that returns a descriptor returns an empty one on
 // failure and sets errno. Any thread; no exceptions.
@@ -31,8 +31,8 @@
 
 namespace sharedgpu {
 
-// A second thread for slow calls, which it makes in the order of run(). The destructor waits for the call
-// that is running, and drops calls that have not begun.
+// A second thread that makes slow calls, one after the other, in the order in which run() was called. The
+// destructor waits for the call that is running, and drops calls that have not begun.
 class Aside {
  public:
   virtual ~Aside() = default;

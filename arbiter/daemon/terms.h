@@ -27,10 +27,10 @@ Claims claims_of(const TenantInfo& tenant, const Settings& node);
 // GpuMemory= does not state the memory of the GPUs. RegisterJob::kUnlimited if SwapPerUnit= is not set.
 Bytes brought_now(const TenantInfo& tenant, const Settings& node);
 
-// The host memory that the tenant's units bring. The tenant's swap is limited to it; zero: unlimited. The
-// amount is TenantInfo::brought, which was computed when the tenant got its units. If TenantInfo::brought is
-// zero, the current SwapPerUnit= applies. `gpu`: the memory of the tenant's largest GPU, used if the size is
-// `auto` and GpuMemory= does not state the GPU's memory.
+// The host memory that the tenant's units give to the tenant. The tenant's swap is limited to this amount;
+// zero: unlimited. The amount is TenantInfo::brought, which was computed when the tenant got its units. If
+// TenantInfo::brought is zero, the current SwapPerUnit= applies. `gpu`: the memory of the tenant's largest
+// GPU, used if the size is `auto` and GpuMemory= does not state the GPU's memory.
 Bytes units_memory(const TenantInfo& tenant, const Settings& node, Bytes gpu);
 
 // The GPUs of a run, for the limit of its control group.
@@ -55,7 +55,8 @@ NodeTuning node_tuning_of(const Settings& settings);
 using Partitions = std::map<GpuUuid, std::string>;
 Partitions partitions_of(const Snapshot& state, const Tenants& tenants);
 
-// The settings of a GPU.
+// The settings that apply to a GPU: the node's settings, changed by the sections about the GPU or its
+// partition.
 Settings settings_on(const Snapshot::Gpu& gpu, const Settings& node, const Partitions& partitions);
 RulesSet rules_of(const Snapshot& state, const Settings& node, const Partitions& partitions);
 

@@ -63,7 +63,7 @@ class TokenBuckets {
     forget_full(now);
     return buckets_.try_emplace(key, fresh_).first->second;
   }
-  // Checks all buckets only when their number has doubled since the last check, so that the cost of a call
+  // Checks all buckets only when their number has doubled since the last check. So the average cost of a call
   // stays small even with many keys.
   void forget_full(Nanoseconds now) {
     if (buckets_.size() < look_at_) return;

@@ -16,10 +16,12 @@
 namespace sharedgpu {
 namespace {
 
-// Processes whose memory is less than this amount, or than this part of the GPU, are ignored.
+// Processes with less memory than both this amount and this part of the GPU are listed, but neither logged
+// nor ended.
 constexpr Bytes kTrifle = mebibytes(64);
 constexpr std::uint64_t kTriflePart = 64;
-// If all processes of a tenant together hide at most this part of the GPU, none of them is listed.
+// No process of a tenant is listed for hidden memory if all processes of the tenant together hide at most
+// this part of the GPU, plus usual_context() for each process but the first.
 constexpr std::uint64_t kOverheadPart = 8;
 // Memory counts as hidden only beyond the sum of the allowed memory, a sixteenth of the allowed memory, and
 // this part of the GPU.
@@ -31,7 +33,7 @@ constexpr std::uint64_t kContextPart = 64;
 constexpr std::chrono::seconds kNotice{5};
 constexpr std::uint64_t kForgetAfter = 10;  // number of surveys without the process
 constexpr std::chrono::seconds kToEnd{30};  // pause from SIGTERM to SIGKILL
-// The time from a process's first memory on a GPU until its session must have sent a report. The library
+// The time from a process's first memory on a GPU until its session must have sent a report. The interposer
 // reports a context only when the driver has created it, which takes long if many processes start at once.
 constexpr std::chrono::minutes kToTell{1};
 constexpr std::chrono::minutes kToTellStopped{10};  // replaces kToTell while the process is stopped
@@ -101,8 +103,9 @@ std::map<pid_t, Unmanaged::Sessions> Unmanaged::sessions_on(const Snapshot::Gpu&
   return all;
 }
 
-// Sessions are judged only if the survey shows the process of at least one session: this proves that NVML
-// reports pids of the daemon's PID namespace. Under MPS, NVML may attribute all memory to the MPS server.
+// Sessions are judged only if the survey shows the process of at least one session. Such a process proves
+// that NVML reports pids of the daemon's PID namespace. Under MPS, NVML may attribute all memory to the MPS
+// server.
 GpuSurvey Unmanaged::judge(const SurveyedGpu& found, const Snapshot::Gpu& gpu, const Snapshot& state) {
   const std::map<pid_t, Sessions> sessions = sessions_on(gpu, state);
   std::map<pid_t, std::optional<Bytes>> shown;
@@ -230,9 +233,9 @@ void Unmanaged::act(const UnmanagedProcess& process, const Snapshot::Gpu& gpu, c
   if (measure == Measure::cancel) end(process, known, state);
 }
 
-// Ends the process, unless it belongs to root or a service user, or may run with the library. A process that
-// an earlier arbiter served may reconnect, and a stopped process cannot report, so these processes get more
-// time.
+// Ends the process, unless it belongs to root or a service user, or may run with the interposer. A process
+// that an earlier arbiter served may reconnect, and a stopped process cannot report, so these processes get
+// more time.
 void Unmanaged::end(const UnmanagedProcess& process, Known& known, const Snapshot& state) {
   const ProcessName name{.pid = static_cast<std::uint32_t>(process.pid), .started = known.facts.started};
   if (process.uid < kFirstUser || known.killed || claims_memory(name, state)) return;
@@ -259,7 +262,7 @@ void Unmanaged::end(const UnmanagedProcess& process, Known& known, const Snapsho
   known.ended = its_.system.now();
 }
 
-// Returns true if a session of the process proves that the process runs with the library. A session proves
+// Returns true if a session of the process proves that the process runs with the interposer. A session proves
 // nothing if it has reported no memory, or if its GPU is known only from reports of sessions. A reconnected
 // session is a proof even without a report, since it may not have had the time to report.
 bool Unmanaged::claims_memory(const ProcessName& process, const Snapshot& state) const {

@@ -5,11 +5,11 @@
 //
 // The hidden memory of a process is its memory on a GPU beyond the memory that all its sessions on that GPU
 // may have. Hidden memory counts only up to the amount that two of the last surveys show. For each survey,
-// the limit is the maximum that the sessions may have had since the previous survey. So memory that was being
-// freed or restored never counts as hidden. The driver takes memory for kernels, graphs and printf buffers
-// that no program can report. So a tenant may hide an eighth of the GPU, plus one context of usual size for
-// each process but the first. If a tenant hides more, its processes are listed, and all of the hidden memory
-// counts as memory of the tenant (GpuSurvey::unreported).
+// the sessions' memory counts as the most that they may have had since the previous survey. So memory that
+// was being freed or restored never counts as hidden. The driver takes memory for kernels, graphs and printf
+// buffers that no program can report. So a tenant may hide an eighth of the GPU, plus one context of usual
+// size for each process but the first. If a tenant hides more, its processes are listed, and all of the
+// hidden memory counts as memory of the tenant (GpuSurvey::unreported).
 //
 // The daemon's children and the MPS server are exempt. Event-loop thread only.
 #pragma once

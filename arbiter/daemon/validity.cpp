@@ -8,9 +8,9 @@
 namespace sharedgpu {
 namespace {
 
-// maximum number of bytes that a process moves in its life
+// maximum number of bytes that a process moves in all
 constexpr std::uint64_t kMostMoved = std::uint64_t{1} << 60;
-// maximum of the sum of a time over all threads of a process
+// maximum of a time that is summed over all threads of a process
 constexpr Nanoseconds kMostTime = std::chrono::hours(24 * 365 * 100);
 // maximum number of deadlines in one message
 constexpr std::uint64_t kMostDeadlines = std::uint64_t{1} << 32;

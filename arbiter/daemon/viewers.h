@@ -2,9 +2,10 @@
 // Decides whether a user sees the tenants of all users, or only its own (PrivateData=). Administrators,
 // StatusUsers and the arbiter's own user see all.
 //
-// With PrivateData=slurm, the arbiter asks Slurm, at most every five minutes and only if a user asks. Until
-// Slurm has answered for the first time, users see only their own tenants. On a host that has served no
-// Slurm job, users see all tenants.
+// With PrivateData=slurm, the arbiter asks Slurm for its PrivateData at the start of the arbiter, and later
+// when the answer is needed and older than five minutes. If Slurm does not answer, the arbiter may ask again
+// after ten seconds. Until Slurm has answered for the first time, users see only their own tenants. On a host
+// that has served no Slurm job, users see all tenants.
 //
 // Event-loop thread only.
 #pragma once

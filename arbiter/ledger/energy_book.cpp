@@ -29,9 +29,9 @@ bool is_progress(Energy before, Energy counter, Nanoseconds passed) {
 
 }  // namespace
 
-// Divides the time since the last change of the GPU's lease holders among these holders. Does nothing for a
-// time `at` that is divided already: a lease may be ended after the fact, at the last time at which it was
-// surely held.
+// Divides the time from `meter.counted` to `at` equally among the tenants that hold leases on the GPU. Does
+// nothing if `at` is not later than `meter.counted`. `at` is earlier if a lease is ended late: `at` is then
+// the last time at which the lease was surely held.
 void EnergyBook::count(Meter& meter, Nanoseconds at) {
   if (at <= meter.counted) return;
   const Nanoseconds passed = at - meter.counted;

@@ -6,7 +6,7 @@
 // share the power equally. The energy of the time in which no tenant holds a lease is unleased. The first
 // reading attributes no energy. The first reading after a reload of the driver attributes no energy either,
 // because the counter then begins anew. A reading that shows no increase, or an increase that no GPU can
-// cause, is ignored: the next plausible reading gives the energy since the last plausible one.
+// cause, is ignored. The next plausible reading gives the energy since the last plausible reading.
 //
 // Pure; not thread-safe.
 #pragma once
@@ -34,14 +34,15 @@ class EnergyBook {
 
   // Sets the energy of `key` to a value read from the ledger.
   void carry(const Key& key, Energy energy);
-  // A lease of the tenant on the GPU begins or ends. If several steps of a tenant hold leases at the same
-  // time, the tenant counts once.
+  // grant() notes that a lease of the tenant on the GPU begins, and release() notes that one ends. A tenant
+  // whose steps hold several leases on the GPU gets one share of the power.
   void grant(const Key& key, Nanoseconds at);
   void release(const Key& key, Nanoseconds at);
   // Takes a reading of the GPU's counter.
   void read(const GpuUuid& gpu, Energy counter, Nanoseconds at);
-  // Returns the changed energies, which the caller writes to the ledger, at most every 15 seconds: a crash of
-  // the host loses at most the energy of this time.
+  // Returns the energies that have changed; the caller writes them to the ledger. Returns nothing if the last
+  // check for changes was less than 15 seconds ago. So a crash of the host loses the energy of about 15
+  // seconds.
   std::vector<std::pair<Key, Energy>> take_news(Nanoseconds now);
   // Makes the next take_news() return all changed energies. Call it before the arbiter ends.
   void hasten() { due_ = true; }
@@ -59,7 +60,7 @@ class EnergyBook {
     std::optional<Energy> reading;
     Nanoseconds read{};                      // the time of `reading`
     Nanoseconds counted{};                   // `shares` are counted up to this time
-    std::map<TenantId, unsigned> holders;    // number of open leases
+    std::map<TenantId, unsigned> holders;    // each tenant's number of open leases on the GPU
     std::map<TenantId, Nanoseconds> shares;  // each tenant's part of the time from `read` to `counted`
     double unleased = 0;                     // millijoules
   };

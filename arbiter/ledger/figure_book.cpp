@@ -67,7 +67,8 @@ void FigureBook::count_all(Nanoseconds now) {
     for (auto& [step, watch] : watched.steps) count(tenant, watched, step, watch, now);
 }
 
-// Counts all simultaneous changes before it records maxima.
+// Takes in the changes of all sessions before it records maxima. In between, the sums of a step may be too
+// large: memory that one session freed and another session allocated would count twice.
 void FigureBook::observe(const Sighting& seen, Nanoseconds now) {
   looked_ = now;
   if (seen.whole) drop_gone(seen.sessions, now);
@@ -105,7 +106,7 @@ bool FigureBook::look_at(const Sighting::Session& session, Nanoseconds now) {
   return true;
 }
 
-// When the last session of a step ends, makes the changed figures due at once.
+// When the last session of a step ends, lets the next take_news() return the changed figures at once.
 void FigureBook::take_out(const Sighting::Session& session, Nanoseconds now) {
   const auto found = watched_.find(session.tenant);
   for (const Key& key : keys_of(session.tenant, session.step)) {
@@ -158,7 +159,7 @@ void FigureBook::hasten() {
 
 std::vector<std::pair<FigureBook::Key, Figures>> FigureBook::take_news(Nanoseconds now) {
   constexpr Nanoseconds kPause = std::chrono::seconds(1);
-  constexpr Nanoseconds kLongest = std::chrono::seconds(15);  // a crash loses at most the growth of this time
+  constexpr Nanoseconds kLongest = std::chrono::seconds(15);  // a crash loses about the growth of this time
   if (swept_ == Nanoseconds{}) swept_ = now;
   if (now - swept_ >= kLongest) {
     swept_ = now;

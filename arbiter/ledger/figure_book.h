@@ -27,9 +27,9 @@ class FigureBook {
   // Notes the backend of a new session of the step. The backend is written to the ledger only with the next
   // change of a figure.
   void came(TenantId tenant, StepName step, Backend backend);
-  // A session of the step has copied `moved` more bytes (see Traffic).
+  // Adds `moved`, bytes that a session of the step has copied, to the figures of the step (see Traffic).
   void add(TenantId tenant, StepName step, Traffic moved);
-  // The exchanges of a session of the step have cost `more`.
+  // Adds `more` to the step's cost of away memory (see Exchanges).
   void add_exchanges(TenantId tenant, StepName step, const Exchanges& more);
   // Notes the highest use of host memory in the tenant's control group. Returns true if `peak` is a new
   // maximum, which the caller records.
@@ -38,8 +38,8 @@ class FigureBook {
   // Returns the changed figures, which the caller writes to the ledger. After the end of a lease, of an
   // eviction or of a step's last session, returns changes at once. At other times, returns changes at most
   // once a second, since an eviction is reported in many parts. Every 15 seconds, also returns the figures
-  // that grow with time, counted up to the last observation, so that a crash of the host loses about 15
-  // seconds of them.
+  // that grow with time, counted up to the last observation. So a crash of the host loses about 15 seconds of
+  // these figures.
   std::vector<std::pair<Key, Figures>> take_news(Nanoseconds now);
   // Makes the next take_news() return all changed figures. Call it before the arbiter ends.
   void hasten();
@@ -84,7 +84,7 @@ class FigureBook {
   std::map<Key, Figures> written_;  // the figures as last returned by take_news()
   bool due_ = false;                // take_news() returns the changed figures at once
   Nanoseconds told_{};
-  Nanoseconds swept_{};  // when growing figures were last written
+  Nanoseconds swept_{};  // when take_news() last looked at the figures that grow with time
   Nanoseconds looked_{};
 };
 

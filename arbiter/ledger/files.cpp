@@ -80,8 +80,8 @@ std::set<unsigned> older_files(const std::string& path) {
 }
 
 // Reads from the newest file to the oldest. During the reading, a rotation may rename files to higher
-// numbers. So no file is missed, but a file may be read twice. A second reading is recognized by the file's
-// inode.
+// numbers. Because of the order, no file is missed, but a file may be met twice. The second time, the file is
+// recognized by its inode and skipped.
 Status read_ledger(const std::string& path, Extent extent, std::vector<std::string>& texts,
                    FileCalls& calls) {
   std::vector<std::string> newest_first;

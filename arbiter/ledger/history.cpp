@@ -186,7 +186,7 @@ std::vector<Record> History::checkpoint(StartTimeOf starts) {
     const auto touched = touched_.find(id);
     const Nanoseconds at = touched == touched_.end() ? last : touched->second;
     add(at, TenantRecord{.tenant = id, .name = tenant.name, .uid = tenant.uid});
-    // Writes either OverRecord or OptionsRecord, never both: if a crash cut the file off between the two, the
+    // Writes either OverRecord or OptionsRecord, never both. If a crash cut the file off between the two, the
     // job would seem to be in another run.
     if (tenant.over)
       add(at, OverRecord{.tenant = id});
@@ -239,7 +239,7 @@ std::vector<Record> History::checkpoint(StartTimeOf starts) {
 
 std::vector<Record> History::finish(const BootRecord& boot, StartTimeOf starts, Nanoseconds now) {
   std::vector<Record> news;
-  // If the boot id cannot be read, assume that the host has not rebooted. The start time of a process shows
+  // If the boot id cannot be read, assumes that the host has not rebooted. The start time of a process shows
   // whether its pid now belongs to another process.
   const bool is_read = !boot.boot_id.empty();
   if (is_read && boot.boot_id != reader_.boot().boot_id) {
@@ -283,8 +283,8 @@ std::vector<TenantId> History::ended_tenants() const {
   return over;
 }
 
-// Keeps a placement as long as a process lives that was informed of the placement or had a session of its
-// tenant.
+// Removes from `keepers` the processes that have ended, and from `recovered` the placements without keepers.
+// A process keeps the placement of its tenant if it was informed of the placement, or has a session.
 void History::keep_placements(StartTimeOf starts) {
   for (const auto& [id, past] : sessions_)
     if (recovered.placements.count(past.record.tenant) > 0)

@@ -47,7 +47,7 @@ class History final : private LedgerVisitor {
   std::vector<Record> checkpoint(StartTimeOf starts);
 
   // Must be called after the last record. Ends the sessions, leases and tenants that ended while no arbiter
-  // ran, given this boot of the host and the processes that live now. Returns the records of these ends,
+  // ran, given this boot of the host and the processes that are alive now. Returns the records of these ends,
   // which the caller appends to the ledger.
   std::vector<Record> finish(const BootRecord& boot, StartTimeOf starts, Nanoseconds now);
 
@@ -66,8 +66,9 @@ class History final : private LedgerVisitor {
   FigureBook figures;
   SessionId last_session;
   std::map<GpuUuid, GpuRecord> gpu_records;  // the states of GPUs that have a fault or are drained
-  // for each tenant, the processes that keep its placement (see `recovered`); a tenant without a placement
-  // exists as long as one of these processes lives
+  // For each tenant, the processes that were informed of its placement, or that use it. The placement in
+  // `recovered` is kept while one of these processes is alive. A tenant without a placement is kept in the
+  // same way.
   std::map<TenantId, std::set<ProcessName>> keepers;
 
  private:

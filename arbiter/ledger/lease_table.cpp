@@ -51,7 +51,8 @@ void LeaseTable::on_class(const ClassRecord& job) { holders_[job.tenant].element
 
 void LeaseTable::on_begin(const BeginRecord& begin) { ++holders_[begin.tenant].run; }
 
-// A run's highest use of host memory comes later in the ledger than the run's leases.
+// In the ledger, the record of a control group's highest host memory comes after the leases. So leases() sets
+// LeaseRow::host.
 void LeaseTable::on_used(const UsedRecord& used, Nanoseconds) {
   if (used.figures.host == Bytes{}) return;
   Bytes& highest = hosts_[{used.tenant, holder(used.tenant).name}];

@@ -66,7 +66,7 @@ class LeaseTable final : private LedgerVisitor {
   Nanoseconds booted_{};  // since 1970
   std::map<TenantId, Holder> holders_;
   std::map<std::pair<TenantId, TenantName>, Bytes> hosts_;  // the highest host memory of each control group
-  std::map<LeaseKey, std::string> losses_;  // the fault of the GPU for each open lease that is about to end
+  std::map<LeaseKey, std::string> losses_;  // for open leases on a GPU that was lost: the fault of the GPU
   std::vector<LeaseRow> closed_;
 };
 

@@ -14,8 +14,8 @@
 namespace sharedgpu {
 namespace {
 
-// A power failure loses at most the records of this last period. The jobs in those records died with the host
-// anyway.
+// A power failure loses about the records of the last second. The jobs that these records describe end with
+// the host anyway.
 constexpr std::chrono::seconds kSyncEvery{1};
 
 }  // namespace
@@ -163,7 +163,8 @@ Status Ledger::make_room() {
   const unsigned last = limits_.files - 1;
   unsigned free = 1;
   while (free < last && numbers.count(free) > 0) ++free;
-  // Removes the oldest file, and files beyond limits_.files, since this limit may have been lowered.
+  // Removes the oldest file if no number is unused. Also removes files beyond limits_.files, since this limit
+  // may have been lowered.
   for (auto it = numbers.lower_bound(free); it != numbers.end(); ++it) {
     if (*it != free && *it <= last) continue;
     if (Status removed = remove(*it); !removed.ok()) return removed;

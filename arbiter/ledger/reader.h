@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a ledger: splits its text into records, and passes their content to a visitor: leases, boots,
-// checkpoints.
+// Reads a ledger: splits its text into records and passes the content of the records to a visitor.
 //
 // Pure; not thread-safe.
 #pragma once
@@ -52,9 +51,9 @@ class LedgerVisitor {
   virtual void on_attach(const AttachRecord&) {}
   virtual void on_gone(const GoneRecord&) {}
   // A lease begins (on_grant), or ends (on_release). `at` is the time of the release. If the host went down
-  // before the release, `at` is the time of the last record before that. If the record of the release was
-  // lost, `at` is the time of the last record before the loss. A second grant of an open lease and a release
-  // of a closed lease are not reported.
+  // before the release, `at` is the time of the last record before the host went down. If the record of the
+  // release was lost, `at` is the time of the last record before the loss. A second grant of an open lease
+  // and a release of a closed lease are not reported.
   virtual void on_grant(const LeaseKey&, const OpenLease&) {}
   virtual void on_release(const LeaseKey&, const OpenLease&, Nanoseconds /*at*/) {}
   virtual void on_step_time(const StepTimeRecord&, Nanoseconds /*at*/) {}

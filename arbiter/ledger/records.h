@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The types of the ledger's records, and functions that write a record as a line and read it back.
 //
-// Each type of record describes its lines in one place: kKinds has the words for its kinds and their
-// meanings, and fields() passes the fields to a visitor, in their order in the line. The code that writes
-// lines, the code that reads lines, and the test that makes the table in docs/ledger.md are such visitors. A
-// visitor is called with the name and the value of a field:
+// Each type of record describes its lines in one place. kKinds has the word for each kind of the record, and
+// the meaning of this kind. fields() passes the fields to a visitor, in their order in the line. The code
+// that writes lines, the code that reads lines, and the test that makes the table in docs/ledger.md are such
+// visitors. A visitor is called with the name and the value of a field:
 //   v(name, value)            each line has the field;
 //   v.newer(name, value)      lines of older versions end before this field; lines in which this and all
 //                             later fields are zero also end before it, so that older arbiters can read them;
@@ -15,9 +15,9 @@
 // line.
 //
 // To add a field: append a call of v.newer() to fields(), so that lines without the field can still be read.
-// To add a record: add a struct here, its type in Record::what, a call in reader.h and reader.cpp, and its
-// effect in history.h and history.cpp; if the effect must survive the removal of older files, add it to
-// History::checkpoint(), too. After adding a field or a record:
+// To add a record: add a struct here and its type in Record::what. Add a method of LedgerVisitor in reader.h,
+// its call in reader.cpp, and the effect of the record in history.h and history.cpp. If the effect must
+// survive the removal of older files, add it to History::checkpoint(), too. After adding a field or a record:
 //   1. Write the record by Journal::record() in the part of arbiter/daemon/ where the event happens.
 //   2. Test the record in lines.cpp, ledger.cpp and checkpoint.cpp of tests/unit/arbiter/ledger, and
 //      add it to golden.cpp there; regenerate records.golden (see tests/golden).
@@ -79,7 +79,7 @@ struct TenantRecord {
 struct OptionsRecord {
   TenantId tenant;
   JobOptions options;
-  Bytes brought = {};  // as in RegisterJob
+  Bytes brought = {};  // as TenantInfo::brought
 
   static constexpr RecordKind kKinds[] = {
       {"options",

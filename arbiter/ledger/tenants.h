@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tenants by number and by name. The core knows tenants by number only; the ledger records number and
+// The tenants by number and by name. The core knows tenants by number only. The ledger records number and
 // name together, so that a tenant keeps its number after a restart of the arbiter. Not thread-safe.
 #pragma once
 
@@ -28,9 +28,9 @@ struct TenantInfo {
   // rootless container if `uid` is a subordinate uid.
   uid_t account = 0;
   JobOptions options;
-  // The host memory that the tenant's units bring, as SwapPerUnit= stated it when the units were registered.
-  // Zero: the size depends on the GPU, or no units were registered. RegisterJob::kUnlimited: SwapPerUnit=
-  // states no size.
+  // The host memory that the tenant's units add to the job's memory, as SwapPerUnit= stated it when the units
+  // were registered. Zero: the size depends on the GPU, or no units were registered. RegisterJob::kUnlimited:
+  // SwapPerUnit= states no size.
   Bytes brought;
   JobClass job_class;
   ArrayElement element;
@@ -50,8 +50,9 @@ struct TenantInfo {
   Nanoseconds last_seen{};  // when its last session ended
   Nanoseconds touched{};    // time of the last registration, or of the last end of a process or run
   bool anchored = false;    // the tenant's command `sharedgpu run` is connected
-  bool kept =
-      false;  // the run was connected to an earlier arbiter, so the tenant lives as long as its placement
+  // An earlier arbiter has recorded holders of the tenant's placement. The tenant exists while one of these
+  // processes is alive.
+  bool kept = false;
 
   bool belongs_to(uid_t user) const { return uid == user || account == user; }
   bool spans_nodes() const { return nodes > 1; }
@@ -69,7 +70,7 @@ class Tenants {
   TenantInfo* find(TenantId id);
   const TenantInfo* find(const TenantName& name) const { return const_cast<Tenants*>(this)->find(name); }
   const TenantInfo* find(TenantId id) const { return const_cast<Tenants*>(this)->find(id); }
-  // Returns the tenant's name for the log; the number if the tenant is forgotten.
+  // Returns the tenant's name for the log, or "tenant" and the number if the tenant is forgotten.
   std::string label(TenantId id) const;
   void forget(TenantId id);
 

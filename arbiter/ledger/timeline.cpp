@@ -6,12 +6,13 @@
 namespace sharedgpu {
 namespace {
 
-// Two spans of the same kind with a gap shorter than this are one span, which a record of totals has divided.
+// A record of totals may divide a span in two. put() joins two spans of the same tenant and kind if the gap
+// between them is shorter than this.
 constexpr Nanoseconds kSeam = std::chrono::milliseconds(1);
 
 }  // namespace
 
-// Leases end when the host reboots, so only totals are carried over.
+// Leases end when the host reboots, so only totals are carried over to the new boot.
 void Timeline::on_boot(const BootRecord& boot, bool rebooted) {
   booted_ = boot.booted;
   if (!rebooted) return;

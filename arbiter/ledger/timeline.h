@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ledger as spans of time: when each tenant held which GPU, waited, entered, evicted and overused.
+// A ledger as spans of time: the times in which each tenant held a GPU, waited, entered, evicted memory, or
+// overran its turn.
 //
 // The ledger records the begin and the end of each lease. For the other spans it records only totals (in
-// records of the kind "used"). If a total has grown between two records, a span of this length lies between
-// the times of these records. The leases show where the span ends: a wait and an entry end when the next
-// lease begins, and overuse ends when the lease ends. The end of an eviction is recorded at once.
+// records of the kind "used"). If a total has grown between two records, a span as long as the growth lies
+// between the times of these records. The leases show where the span ends: a wait and an entry end when the
+// next lease begins, and overuse ends when the lease ends. The end of an eviction is recorded at once.
 //
 // Times are since 1970 in UTC, or since the host's boot if the ledger does not record the time of the boot.
 // Pure; not thread-safe.
@@ -83,7 +84,7 @@ class Timeline final : private LedgerVisitor {
   std::map<TenantId, Who> tenants_;
   std::map<TenantId, Window> windows_;
   std::map<SessionId, TenantId> sessions_;
-  std::map<std::pair<TenantId, SpanKind>, std::size_t> latest_;  // the last span of each kind
+  std::map<std::pair<TenantId, SpanKind>, std::size_t> latest_;  // index in closed_ of the last such span
   std::vector<Span> closed_;
 };
 
