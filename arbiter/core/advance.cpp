@@ -120,7 +120,7 @@ void Core::plan(const Domain& domain) {
     if (turns_.in_set(*tenant)) scheduler_.on_another_turn(*tenant);
 }
 
-// Drops members that must leave the running set.
+// Takes the tenants that must leave out of the running set.
 void Core::drop_members(const Domain& domain) {
   for (const Tenant* tenant : domain.tenants) {
     // A tenant that cannot use the GPU (Presence::absent()) does not count as waiting.
@@ -129,7 +129,8 @@ void Core::drop_members(const Domain& domain) {
     if (turns_.in_set(*tenant) && must_leave(*tenant)) leave_or_ask(*tenant);
     if (!turns_.may_leave_unasked(*tenant)) continue;
     if (turns_.in_set(*tenant)) leave(*tenant);
-    turns_.finish_leaving(*tenant);  // may_leave_unasked() is false if another gang is on the GPU
+    turns_.finish_leaving(*tenant);  // the tenant may have begun to leave when may_leave_unasked() was still
+                                     // false
   }
   if (scheduler_.others_wait(domain))
     for (const Tenant* tenant : domain.tenants) {

@@ -37,8 +37,9 @@ struct GpuDrained {
   bool drained = false;
 };
 
-// A session of `tenant` was admitted. The core reads the token and the backend of `hello`. If the session was
-// connected to an earlier arbiter (Hello::resuming), the core reads the other fields, too.
+// A session of `tenant` was admitted. The core reads only the fields `resuming` and `backend` of `hello`. If
+// the session was connected to an earlier arbiter (Hello::resuming), the core also reads `held`, `wants` and
+// `epoch`.
 struct SessionCame {
   SessionId session;
   TenantId tenant;

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// elastic: each tenant has a request and a limit, both fractions of the GPU's time. The scheduler Gemini has
-// the same ("Enabling Multi-Tenant GPU Sharing Based on Kernel Burst Estimation", section 3.5). Among the
-// tenants that have work, requests are met first; if their sum exceeds the whole time, each is reduced by the
-// same factor. The remaining time is divided in proportion to units, and no tenant gets more than its limit.
+// elastic: each tenant has a request and a limit, both fractions of the GPU's time, as in the scheduler
+// Gemini ("Enabling Multi-Tenant GPU Sharing Based on Kernel Burst Estimation", section 3.5). The requests of
+// tenants that have work are met first. If the sum of these requests exceeds the whole time, each request is
+// reduced by the same factor. The remaining time is divided in proportion to units, and no tenant gets more
+// than its limit.
 //
 // A tenant's account earns the tenant's share as time passes, and pays for the time in which the tenant has
 // the GPU. If a tenant's kernels outlast its turns, the tenant gets less time afterwards. Tenants that have
 // the GPU together divide the payment in proportion to their shares. The account is bounded by a window of 10
 // s, or of one turn if a turn is longer: lag is at most the tenant's share of the window, and debt at most
-// the window. In a pause, a tenant's debt shrinks as during a wait, and the rest of the debt is forgotten
-// within about a window. The debt of a tenant with a limit is not forgotten, since a limit also holds in
-// pauses. The tenant with the most lag is next. Full accounts count as equal; of tenants with full accounts,
-// the one that has waited longest is next.
+// the window. In a pause, a tenant's debt shrinks as during a wait. In addition, the rest of the debt is
+// forgotten within about a window, unless the tenant has a limit: a limit also holds in pauses. The tenant
+// with the most lag is next. Full accounts count as equal; of tenants with full accounts, the one that has
+// waited longest is next.
 //
 // A slice is a length of time that length() computes from the duration of handoffs: 15 ms if no memory moves.
 // A turn lasts until its tenant has a debt of half a slice. So accounts stay within about a slice of each
@@ -20,8 +21,8 @@
 // submissions, since a submission cannot be interrupted (Gemini's kernel bursts, section 3.4). The accounts
 // balance the difference in later turns.
 //
-// Tenants that have stated shares have the GPU one at a time, even if memory suffices for all, since the GPU
-// divides its time among concurrent kernels by its own rules. The other tenants run together.
+// Tenants whose jobs state a request have the GPU one at a time, even if memory suffices for all. The reason
+// is that the GPU divides its time among concurrent kernels by its own rules. The other tenants run together.
 //
 // Nobody starves: a tenant waits at most until it has earned back the largest debt, and then for one turn of
 // each other tenant. Earning back this debt takes the window divided by the tenant's share. The time that

@@ -362,8 +362,8 @@ MemoryBooks::Evictable MemoryBooks::evictable(const Tenant& tenant, const StepNa
   return sum;
 }
 
-// Unused host memory that no cgroup is charged for can hold evicted memory later. So the swappable memory
-// that has no host memory yet is subtracted from it.
+// Unused host memory for which no cgroup is charged can hold evicted memory later. To count this memory once,
+// the swappable memory that has no host memory yet is subtracted from the unused memory.
 void MemoryBooks::Evictable::add(const Holding& holding, bool same_step) {
   const MemoryUse& use = holding.use;
   const Bytes unused = minus(holding.uncharged, holding.away);
@@ -374,8 +374,8 @@ void MemoryBooks::Evictable::add(const Holding& holding, bool same_step) {
   if (same_step) of_step += evictable;
 }
 
-// A session that requests growth on the GPU may state less away memory than was granted, see Usage. Other
-// reports of the session do not.
+// A session that requests growth on the GPU may state less away memory than was granted, see Usage. The
+// request is judged with this smaller amount.
 MemoryBooks::Holding MemoryBooks::holding(const Session& session, const MemoryUse& use) const {
   const SessionBook& its = of(session);
   return {use, std::min(its.away, its.away_if_granted), its.uncharged};

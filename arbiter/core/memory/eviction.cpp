@@ -162,9 +162,9 @@ Bytes MemoryBooks::pin_in_place(const Gpu& gpu, const Residencies& all) {
   return missing;
 }
 
-// Several tenants may be unable to drain without more memory. Returns the one that gets this memory first: of
-// those whose memory fits beside all memory that cannot leave at present, the tenant whose gates closed
-// first. Returns null if there is none.
+// Several tenants may be unable to drain without more memory. Returns the tenant that gets this memory first:
+// the tenant whose gates closed first, among the tenants whose memory fits beside all memory that cannot
+// leave the GPU at present. Returns null if there is no such tenant.
 const Tenant* MemoryBooks::first_to_fill(const Gpu& gpu, const Residencies& at) const {
   const Session* first = nullptr;
   for (const Session* session : gpu.sessions) {

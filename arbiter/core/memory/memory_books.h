@@ -99,7 +99,7 @@ struct SessionBook {
   std::optional<Nanoseconds> less_host_since;  // when less host memory than prepared_host began to suffice
 
   bool lacks_room() const { return use.swappable > resident_limit || use.pinned > pin_limit; }
-  // The footprint on the GPU and the away memory.
+  // The footprint (resident or evicted) plus the away memory.
   Bytes size() const { return use.footprint() + away; }
   // Does not include memory that the session asks to pin, since the request may not be granted yet.
   Claimed claimed(Backend backend) const {
@@ -184,7 +184,8 @@ class MemoryBooks {
   void defer_growth(const Session& session);
   // Call at the end of a turn, after which the session must not restore memory.
   void hold_at_resident(const Session& session);
-  // Call when the session's process is stopped: memory that it was asked to evict stays on the GPU for now.
+  // Call when the session's process is stopped. Memory that the session was asked to evict then stays on the
+  // GPU for now.
   void freeze(const Session& session) { books_[session].resident_limit = books_[session].use.resident; }
 
   // ---- advancing a GPU; in this order ----

@@ -22,8 +22,10 @@ struct Residency {
   bool frozen = false;         // the session's process is stopped
   bool suspending = false;     // Slurm has announced that it will suspend the tenant
   bool revoked = false;        // the tenant's lease was ended without an answer from its processes
-  bool peers_drain = false;    // a process of the tenant that is not stopped has yet to drain
-  bool comes_late = false;     // the tenant's job may have a turn on other nodes, but has no turn here yet
+  bool peers_drain = false;    // while the tenant leaves: a process of its job on any node has yet to drain;
+                               // stopped processes of this node do not count
+  bool comes_late = false;     // the tenant's job may have a turn on other nodes; the tenant does not run
+                               // here, and this session has never run
   bool peers_grow = false;     // a process of the tenant's job on another node needs more memory to drain
   Nanoseconds gang_since{};    // when the tenant's gang began to wait; all nodes agree which gang is older
   Nanoseconds gates_closed{};  // when the tenant's gates last closed

@@ -16,8 +16,8 @@ namespace sharedgpu {
 
 constexpr unsigned kMostLongPauses = 3;
 
-// Halves `least` and `handoff` for each long pause in a row, bounds the halved handoff by `most`, and returns
-// the larger of the two.
+// Returns how long the arbiter waits for an idle tenant. Halves `least` and `handoff` for each long pause in
+// a row (at most kMostLongPauses), bounds the halved handoff by `most`, and returns the larger of the two.
 constexpr Nanoseconds idle_patience(Nanoseconds handoff, unsigned long_pauses, Nanoseconds least,
                                     Nanoseconds most) {
   const int halved = 1 << std::min(long_pauses, kMostLongPauses);

@@ -100,7 +100,7 @@ class Overuse {
   };
 
   // For each GPU that was checked: the tenants whose stopped processes hold memory that a waiting tenant
-  // needs, even if that tenant ran alone.
+  // would need even if the waiting tenant ran alone.
   using Obstacles = std::map<const Gpu*, std::set<const Tenant*>>;
 
   void watch(const Tenant& tenant, const Residencies& at, Obstacles& obstacles);

@@ -67,8 +67,8 @@ class Gangs {
   bool others_drain(const Tenant& tenant) const {
     return tenant.gang && !says(tenant, GangCommand::wait) && rows_[tenant].order.drains;
   }
-  // Returns true if the gang may have a turn on other nodes, which this node cannot exclude before the first
-  // order.
+  // Returns true if the gang may have a turn on other nodes. Before the first order, this node does not know,
+  // so the result is true.
   bool may_have_turn(const Tenant& tenant) const { return tenant.gang && !says(tenant, GangCommand::wait); }
   bool others_grow(const Tenant& tenant) const {
     return tenant.gang && says(tenant, GangCommand::leave) && rows_[tenant].order.grows;

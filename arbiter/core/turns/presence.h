@@ -64,7 +64,7 @@ class Presence {
   struct Row {
     bool frozen = false;          // as of the last poll, the session's process is stopped
     bool suspended = false;       // as of the last poll, root has stopped the session's process
-    Nanoseconds polled = kNever;  // time of the last poll; before it: when the answer became due
+    Nanoseconds polled = kNever;  // time of the last poll; before the first poll: when the answer became due
   };
   struct TenantRow {
     bool suspended = false;

@@ -263,7 +263,7 @@ void TurnMachine::finish_leaving(const Tenant& tenant) {
 
 // Returns true if the tenant may be out as soon as its sessions have drained. This includes a gang's tenant
 // whose gates on this node have not opened in this turn, if its further submissions could not help another
-// node: other nodes do not wait for this tenant, which would only keep memory that another gang may need.
+// node. Other nodes do not wait for such a tenant, and it would only keep memory that another gang may need.
 bool TurnMachine::may_finish(const Tenant& tenant) const {
   if (gangs_.may_finish(tenant) || may_leave_unasked(tenant)) return true;
   return !leases_.holds(tenant.id) && (gangs_.lacks_place(tenant) || !memory_.complete(tenant));

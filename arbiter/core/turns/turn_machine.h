@@ -89,7 +89,7 @@ class TurnMachine {
   // room for jobs that run on this node alone.
   bool may_leave_unasked(const Tenant& tenant) const;
   void forget_leases(TenantId tenant) { leases_.forget(tenant); }
-  // Ends those leases of the tenant from the ledger whose sessions have not reconnected.
+  // Ends those of the tenant's leases from the ledger whose sessions have not reconnected.
   void end_lost_leases(const Tenant& tenant);
   void end_recovery(const Tenant& tenant) { tenants_[tenant].resuming = false; }
 
