@@ -18,10 +18,10 @@
 //   5. TurnMachine::detach(): the tenant's last session has ended.
 //
 // To add a reason that holds even if no tenant waits, add a condition to must_leave() or drop_members(). If
-// the tenant leaves to make room for others, extend Planner::may_leave(). If the reason ends the turn of all
-// members, extend scheduler/turn_end.cpp. If the tenant must also stay out afterwards, exclude it in
-// Planner::is_in_line(), Planner::anybody_could_enter(), Scheduler::waits() and Accounts::stake_of(). If the
-// core learns of the reason by an event (events.h), tests/fuzz/messages.cpp and
+// the tenant leaves to make room for others, extend Planner::may_leave(). If the reason ends the turn of the
+// whole running set, extend scheduler/turn_end.cpp. If the tenant must also stay out afterwards, exclude it
+// in Planner::is_in_line(), Planner::anybody_could_enter(), Scheduler::waits() and Accounts::stake_of(). If
+// the core learns of the reason by an event (events.h), tests/fuzz/messages.cpp and
 // tests/property/arbiter/world.cpp must send that event, too. If the condition becomes true at a known time,
 // pass this time to effects_.wake_at(). Tests: leaving.cpp (a tenant leaves), planner.cpp (the choice of
 // tenants that make room, the end of a turn) and turns.cpp (effects on the next turn) of tests/unit/arbiter.

@@ -308,9 +308,9 @@ void Core::attach_returned(Session& session) {
   turns_.mark_returned(session);
   if (turns_.in_set(tenant)) {
     leave_or_ask(tenant);
-    if (turns_.in_set(tenant)) return;  // the lease ends together with the leases on its job's other nodes
+    if (turns_.in_set(tenant)) return;  // the coordinator was asked to end the leases on all nodes of the job
     if (turns_.phase_of(tenant) == Phase::leaving)
-      return;  // the lease was revoked together with the leases on its job's other nodes
+      return;  // leave() has sent a Revoke to this session and to the tenant's other sessions
   }
   turns_.revoke_returned(session);
 }
@@ -477,7 +477,8 @@ Core::Room Core::room(const GpuUuid& uuid, TenantId id, Bytes limit, const StepN
   if (gpu == nullptr) return {};
   const Tenant* tenant = model_.find(id);
   if (tenant == nullptr) return memory_.room(*gpu, {.limit = limit});
-  // The tenant's sessions and the commands that it runs are to see the same values.
+  // A process of the tenant without a session, for example nvidia-smi, is to see the same values as the
+  // tenant's sessions.
   if (uses(*tenant, *gpu))
     can_be_away =
         std::any_of(tenant->sessions.begin(), tenant->sessions.end(),

@@ -109,7 +109,7 @@ struct Unplace {
 struct Looked {
   SessionId session;
   bool stopped = false;
-  bool suspended = false;  // root has stopped the process
+  bool suspended = false;  // the user root has stopped the process, as Slurm does in order to suspend it
 };
 
 // If `suspended`: Slurm is about to stop the tenant's processes, which have a short time to release the GPU.

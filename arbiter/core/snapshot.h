@@ -62,7 +62,7 @@ struct Snapshot {
     Evidence evidence;            // the memory that surveys show for the session's process on the GPU
     Bytes disproved;              // evictable memory reported as resident that surveys do not show
     Bytes unreported;             // memory that the session does not report, and that counts as the tenant's
-    Allowed allowed;              // the maximum of the memory allowed to the session since the last survey
+    Allowed allowed;              // the most memory that was allowed to the session since the last survey
     bool claims_nothing = false;  // the session has neither a context nor memory on the GPU
   };
 

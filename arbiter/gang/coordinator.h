@@ -7,9 +7,9 @@
 //
 // If several gangs do not fit together, members offer a turn only to the eldest gang, the one that has waited
 // longest (scheduler/planner.cpp). No gate of a gang opens before the gang is in the running sets of all its
-// nodes. So no two gangs wait for each other. The coordinator begins a turn, opens gates, or ends a turn at a
-// member's request only while all members are in contact. So a member that is out of contact delays its gang.
-// If nodes have offered a turn to this gang, the member also delays other gangs.
+// nodes. So no two gangs wait for each other. The coordinator begins a turn, opens gates, or ends a running
+// turn at a member's request only while all members are in contact. So a member that is out of contact delays
+// its gang. If nodes have offered a turn to this gang, the member also delays other gangs.
 //
 // The coordinator needs only the members' reports, so a new coordinator can continue from the next reports.
 // Times of different nodes' clocks are compared only to find the eldest gang, so a wrong clock makes turns
@@ -47,7 +47,8 @@ class GangCoordinator {
   void lose(unsigned member);
   // Call when the member's node is no longer a node of the job.
   void forget(unsigned member) { members_.erase(member); }
-  // `apart`: a node of the job has been out of contact for so long that each node has turns by itself.
+  // `apart`: a node of the job has been out of contact for so long that each node gives the gang's tenant
+  // turns without orders.
   void set_apart(bool apart, Nanoseconds now);
 
   // Call when all nodes of the job have reported or have been given up. After this call, the coordinator

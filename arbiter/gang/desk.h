@@ -81,7 +81,7 @@ class GangDesk {
 
  private:
   struct Member {
-    unsigned number = 0;  // for the coordinator
+    unsigned number = 0;  // the member's number in `coordinator`
     std::string address;
     std::uint64_t life = 0;
     bool heard = false;
@@ -119,7 +119,7 @@ class GangDesk {
     bool all_present() const;
     bool any_present() const;
   };
-  // Returns true if a member has lost contact, or has been given up.
+  // Marks silent members as out of contact or given up. Returns true if it has marked a member.
   bool lose_silent(Gang& gang, Nanoseconds now) const;
   void name_silent(const Run& run, Gang& gang, Nanoseconds now);
   bool note_time(Gang& gang, Nanoseconds now) const;

@@ -33,7 +33,7 @@ class HeardNodes {
     return it != heard_.end() && as_of - it->second < recent_;
   }
 
-  // Returns true if a node that did not count as heard has been heard since the last call.
+  // Returns true if a message has come since the last call from a node that did not count as heard before.
   bool take_news() { return std::exchange(news_, false); }
   // The nodes that count as heard. The first line is `boot`, the host's boot id; each further line has the
   // name of a node and the time of its last message in seconds since the boot.

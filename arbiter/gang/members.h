@@ -36,17 +36,17 @@ struct GangTimes {
   Nanoseconds silence = std::chrono::seconds(5);  // a node that is silent for this time is out of contact
   // A node from which no message about any job came lately is given up after this time.
   Nanoseconds never = std::chrono::seconds(10);
-  // A node that has sent a message lately is given up after a silence of this time. Before that, no other
-  // node can know whether a turn has begun or ended on the silent node. Nodes that decided by themselves
-  // could decide differently: two jobs could have turns on different nodes and wait for each other. If the
-  // node is really gone, Slurm ends the job within minutes.
+  // A node that had sent a message in the time `recent` before its silence is given up after this time.
+  // Before that, no other node can know whether a turn has begun or ended on the silent node. Nodes that
+  // decided by themselves could decide differently: two jobs could have turns on different nodes and wait for
+  // each other. If the node is really gone, Slurm ends the job within minutes.
   Nanoseconds gone = std::chrono::hours(1);
-  Nanoseconds recent = std::chrono::hours(1);  // a message older than this did not come "lately"
+  Nanoseconds recent = std::chrono::hours(1);  // a message that is older did not come "lately"
   // The time for which a new gang waits for processes on nodes that have none. The processes of a job usually
   // all come within this time. A longer wait would delay jobs whose steps use only some of their nodes.
   Nanoseconds gathering = std::chrono::seconds(2);
-  // If a job has had no order for this time, the user may have named a wrong node as the coordinator's. Slurm
-  // is then asked for the job's first node.
+  // If a job has had no order for this time, the user may have named a wrong node as the coordinator's node.
+  // Slurm is then asked for the job's first node.
   Nanoseconds doubt = std::chrono::seconds(3);
   // Pause between two questions to Slurm for a job's nodes, after Slurm has answered once.
   Nanoseconds listing = std::chrono::minutes(1);

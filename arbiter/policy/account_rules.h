@@ -14,10 +14,11 @@ namespace sharedgpu {
 struct AccountRules {
   enum class Earns : std::uint8_t {
     nothing,
-    pauses,  // a tenant earns its share of the time in which it neither has the GPU nor asks for it
-    share,   // a tenant earns its share of the domain's time, while others wait
-    due,     // a tenant earns its share (the smallest on any of its GPUs) while tenants take turns and any of
-             // these tenants has a lease
+    pauses,  // if n running sets take turns, a tenant earns 1/n of the time in which it neither has the GPU
+             // nor asks for it
+    share,   // while tenants wait, a tenant earns its share of the domain's time (ActivityInterval::share)
+    due,     // while tenants of the domain take turns and one of them has a lease, a tenant earns its share
+             // of a GPU's time (ActivityInterval::due)
   };
   enum class Pays : std::uint8_t {
     nothing,
@@ -51,7 +52,7 @@ constexpr bool is_full(const AccountRules& rules, Nanoseconds lag, const TenantV
   return lag > Nanoseconds{} && lag >= scaled(most_lag(rules, tenant.due, tenant.claims.limit), kFull);
 }
 
-// Returns the lag that a tenant had when its turn began, `elapsed` ago.
+// Returns the lag that a tenant had when its gates were opened, which was `elapsed` ago.
 constexpr Nanoseconds lag_when_served(const TenantView& tenant, Nanoseconds elapsed) {
   return tenant.lag + scaled(elapsed, 1 - tenant.due);
 }

@@ -10,8 +10,8 @@
 // the length of four turns.
 //
 // Nobody starves: the wait from the largest possible debt to the largest possible lag is at most twice the
-// bound, divided by the tenant's share. After that, each other tenant has at most one turn before this
-// tenant: of tenants with equal lag, the tenant that has waited longest goes first.
+// bound, divided by the tenant's share. After that, every other tenant has at most one turn before this
+// tenant, because the tenant that has waited longest goes first among tenants with equal lag.
 #pragma once
 
 #include "arbiter/policy/policy.h"

@@ -25,7 +25,7 @@
 // is that the GPU divides its time among concurrent kernels by its own rules. The other tenants run together.
 //
 // Nobody starves: a tenant waits at most until it has earned back the largest debt, and then for one turn of
-// each other tenant. Earning back this debt takes the window divided by the tenant's share. The time that
+// every other tenant. Earning back this debt takes the window divided by the tenant's share. The time that
 // remains after all requests is divided in proportion to units, so a tenant with a small request may get more
 // than its request. A share is at most the tenant's limit.
 #pragma once
@@ -50,7 +50,8 @@ class Elastic : public Policy {
   }
 
   // Returns the length of a slice. With n tenants of equal shares, the debt of the tenant that has the GPU
-  // grows only as fast as the other tenants earn their shares. So a turn takes n / (n - 1) slices.
+  // grows only as fast as the other tenants earn their shares. So a turn takes n / (n - 1) slices. If
+  // max_wait decides the length of turns, the slice is shortened accordingly.
   TurnLength length(const TurnRules& turns, Nanoseconds handoff, unsigned waiting_sets) const override {
     constexpr std::chrono::milliseconds kLeastStep{15};
     TurnLength turn = turn_length(turns, handoff, waiting_sets, kLeastStep);

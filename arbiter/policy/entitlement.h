@@ -45,8 +45,8 @@ constexpr Nanoseconds backlog_limit_beside(const EntitlementRules& rules, const 
   return std::clamp<Nanoseconds>(claims.deadline / kPerDeadline, kLeast, kMost);
 }
 
-// Returns true if handoffs take at most a tenth of the tenant's deadline. If handoffs take longer, it costs
-// more than it gains to let the tenant go first with every piece of work.
+// Returns true if handoffs take at most a tenth of the tenant's deadline. If handoffs take longer, the
+// handoffs for every piece of work cost more time than the tenant gains by going first.
 constexpr bool is_quick(const TenantView& tenant, const TurnView& turn) {
   constexpr int kHandoffs = 10;
   return tenant.claims.deadline > kHandoffs * std::max(tenant.handoff, turn.turn.handoff);

@@ -55,7 +55,7 @@ class Policy {
   std::string_view name() const { return name_; }
   const PolicyRules& rules() const { return rules_; }
 
-  // The order in which waiting tenants are served.
+  // The rank of a waiting tenant: the tenant with the highest rank is next.
   virtual Rank rank(const TenantView& waiting, const TurnView& turn) const = 0;
 
   // Returns true if `waiting` preempts `running`, whose protection (preemption.h) has ended. By default

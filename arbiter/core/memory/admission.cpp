@@ -223,10 +223,11 @@ bool MemoryBooks::is_promised_already(const Session& session, const Residencies&
 // Resolves a deadlock: each session with memory on the GPU asks for more memory before it can leave, or
 // cannot evict. The request of the session whose gate closed last is refused. A deadlock can also span two
 // nodes: a gang with memory here waits for memory on another node, and another tenant waits for memory here.
-// Then only one node refuses a request: the node on which the younger of the two tenants waits.
+// Then only one node is to refuse a request. So this node refuses it only if the refused tenant began to wait
+// later than the gang that waits for memory on another node.
 void MemoryBooks::refuse_last(const Gpu& gpu, const Residencies& all) {
   const Session* last = nullptr;
-  // Among sessions whose job waits for memory on another node, the session of the youngest tenant.
+  // Among sessions whose job waits for memory on another node, a session of the gang that began to wait last.
   const Session* youngest = nullptr;
   const auto age = [&](const Session& session) {
     return std::pair(all[session].gang_since, session.tenant->job);
@@ -339,7 +340,7 @@ bool MemoryBooks::could_ever_fit(const Session& session, const MemoryUse& use, B
   if (use.pinned <= of(session).use.pinned) return true;
 
   const Bytes growth = use.pinned - of(session).use.pinned;
-  std::map<const Tenant*, Bytes> needs;  // evictable memory of each other tenant
+  std::map<const Tenant*, Bytes> needs;  // evictable memory of every other tenant
   for (const Session* other : gpu.sessions)
     if (other->tenant != session.tenant)
       needs[other->tenant] += minus(use_of(other).footprint(), use_of(other).pinned);

@@ -30,8 +30,8 @@ struct SessionBook {
   // Promises: the limits on the session's resident evictable memory and on its pinned memory.
   Bytes resident_limit;
   Bytes pin_limit;
-  // The limit of a Restore that the session may not have received: even a session that is ready may still
-  // restore up to this limit.
+  // The limit of a Restore that the session may not have received yet. Until then, even a session that is
+  // ready may still restore up to this limit.
   Bytes restore_in_flight;
   Bytes granted_pins;  // the granted part of use.pinned, as of the last Verdict
   Bytes pin_request;   // resident memory that the session asks to pin in place; not in use.pinned yet
@@ -168,7 +168,7 @@ class MemoryBooks {
   // The memory of the session's process on the GPU that the session has not reported, as far as it counts
   // against the tenant.
   Bytes unreported(const Session& session) const;
-  // Returns true if surveys show that the session's process has nothing on the GPU, whatever it claims.
+  // Returns true if surveys show no memory of the session's process on the GPU, whatever the session claims.
   bool nothing_there(const Session& session) const { return of(session).evidence.nothing_there(); }
 
   // ---- phases ----

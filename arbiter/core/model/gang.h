@@ -26,7 +26,7 @@ struct GangOrder {
   std::uint64_t seen = 0;  // number of the last report that the coordinator has received from this member
   GangCommand command = GangCommand::wait;
   bool possible = false;  // all members are in contact, so that a turn can begin
-  bool apart = false;     // a node is unknown or silent for long: each node has independent turns
+  bool apart = false;     // a node is unknown or has been silent for long: each node has independent turns
   bool stopped = false;   // the tenant is stopped or suspended on some node, so no turn can begin
   bool wanted = false;    // a session waits for the GPU, on some node
   bool idle = false;      // the sessions of all nodes are idle

@@ -20,7 +20,7 @@ struct InLine {
   Nanoseconds waited;
   TenantId place;  // of otherwise equal tenants, the lower number comes first
 
-  // The greatest tenant is served first.
+  // The tenant that compares greatest is served first.
   bool operator<(const InLine& other) const {
     const auto order = [](const InLine& its) {
       return std::tie(its.ordered, its.for_host, its.rank, its.waited);

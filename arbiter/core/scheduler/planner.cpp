@@ -224,9 +224,9 @@ bool Planner::stays_for(const Tenant& member, const Tenant& waiter) const {
 // Returns true if the member may leave to make room for the waiting tenant: the member is idle or yields its
 // turn; or the turn is over and the policy does not extend the member's turn; or the policy lets the waiting
 // tenant preempt the member. For a recall, every member may leave unless stays_for() is true. If the waiting
-// tenant belongs to a gang whose turn has begun on other nodes, every member may leave, except a member of
-// an elder gang that is entering. Even that member may leave if a process on another node cannot drain
-// without the waiting tenant.
+// tenant belongs to a gang whose turn has begun on other nodes, every member may leave, with one exception: a
+// member that is entering stays if its gang has waited longer than the waiting tenant's gang. But even such a
+// member may leave if a process on another node cannot drain without the waiting tenant.
 bool Planner::may_leave(const Candidate& member, const Candidate& waiter) const {
   if (gangs_.must_enter(*waiter.tenant))
     return !member.tenant->gang || turns_.phase_of(*member.tenant) == Phase::running ||
@@ -338,9 +338,9 @@ bool Planner::ask_to_leave(const Candidate& waiting, const std::vector<const Can
 
 // Offers a turn to a gang that could begin a turn here. If several gangs do not fit together, only the eldest
 // gets an offer. A younger gang with an earlier offer may have begun its turn, so the elder gang gets an
-// offer only after that earlier offer has been withdrawn. All nodes agree which of two gangs is the elder, so
-// no two gangs wait for each other. The running set continues until the gang's turn begins. Until then,
-// another tenant may enter only if no member has to leave for it.
+// offer only after that earlier offer has been withdrawn. All nodes agree which of two gangs has waited
+// longer, so no two gangs wait for each other. The running set continues until the gang's turn begins. Until
+// then, another tenant may enter only if no member has to leave for it.
 void Planner::offer(const Candidate& waiting) {
   Selection& selection = scheduler_.selection();
   const Tenant& gang = *waiting.tenant;
