@@ -98,9 +98,9 @@ void Core::on(const GpuFound& event) {
   scheduler_.add(*gpu);
 }
 
-// A lost GPU has lost its contents, and evicts and restores nothing. So its sessions are removed from the
-// memory accounting, like the sessions of dead processes. The processes of these sessions get the driver's
-// error, as without sharedgpu.
+// A lost GPU has lost its contents, and its sessions can neither evict nor restore. So these sessions are
+// removed from the memory accounting, like the sessions of dead processes. The processes of these sessions
+// get the driver's error, as without sharedgpu.
 void Core::on(const GpuChanged& event) {
   Gpu* gpu = model_.find(event.gpu);
   if (gpu == nullptr || gpu->learned) return;
@@ -349,8 +349,8 @@ void Core::on(const From<Want>& event) {
   memory_.note_progress(*session);
 }
 
-// Sessions send Idle often, and it has no effect before all sessions of the tenant are idle. So only then is
-// the tenant's domain advanced.
+// Sessions send Idle often, and an Idle has no effect until all sessions of the tenant are idle. So the
+// tenant's domain is advanced only if all are idle.
 void Core::on(const From<Idle>& event) {
   Session* session = model_.find(event.session);
   if (session == nullptr) return;

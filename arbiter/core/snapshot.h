@@ -24,7 +24,7 @@ namespace sharedgpu {
 
 // A tenant's placement: the GPUs that its processes may use, see placement.h.
 struct Placement {
-  unsigned units = 1;  // number of the tenant's units on each of these GPUs
+  unsigned units = 1;  // number of the tenant's units on each of `gpus`
   std::vector<GpuUuid> gpus;
 };
 
@@ -49,7 +49,8 @@ struct Snapshot {
     bool returned = false;       // the session was connected to an earlier arbiter and has not drained since
     bool host_short = false;     // the session has reported a lack of host memory during its current wait at
                                  // the gate
-    bool defers_growth = false;  // the session's growth waits until host memory is returned
+    bool defers_growth = false;  // the session's growth waits until host memory is returned or the GPU has
+                                 // room
     std::size_t requests = 0;    // requests for growth that have no Verdict yet
     std::uint64_t order = 0;     // number of the last Revoke or Step message
     Bytes prepared_host;         // host memory named by the last Prepare
@@ -63,7 +64,7 @@ struct Snapshot {
     Bytes disproved;              // evictable memory reported as resident that surveys do not show
     Bytes unreported;             // memory that the session does not report, and that counts as the tenant's
     Allowed allowed;              // the most memory that was allowed to the session since the last survey
-    bool claims_nothing = false;  // the session has neither a context nor memory on the GPU
+    bool claims_nothing = false;  // by its reports, the session has neither a context nor memory on the GPU
   };
 
   struct Tenant {

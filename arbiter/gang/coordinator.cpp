@@ -54,9 +54,9 @@ bool GangCoordinator::is_stuck() const {
   return any([](const GangReport& its) { return leaves(its) && !its.drained; });
 }
 
-// Returns true if a turn can begin: all members that are not leaving offer it. A member that is leaving and
-// has drained must first have left. A member that is leaving and has not drained does not delay the turn,
-// since it may need submissions of the others.
+// Returns true if a turn can begin: all members that are not leaving offer it. If a member is leaving and has
+// drained, the turn waits until that member has left. A member that is leaving and has not drained does not
+// delay the turn, since it may need submissions of the others.
 bool GangCoordinator::can_begin() const {
   if (!any([](const GangReport& its) { return its.present; })) return false;
   return !any(

@@ -10,8 +10,8 @@
 //
 // A gang gets its first order when all of its nodes have reported. A new gang also waits for processes on all
 // nodes, for at most GangTimes::gathering. While a node is silent, the gang begins no turn. After a long
-// silence GangDesk gives the node up. A node from which no message about any job came lately is given up
-// sooner. The gang is then apart: until all nodes report again, each node gives the gang's tenant turns
+// silence GangDesk gives the node up, and sooner if no message about any job has come from the node lately. A
+// gang with such a node is apart: until all nodes report again, each node gives the gang's tenant turns
 // without orders. All nodes give the jobs that are apart their turns in the same order.
 //
 // Pure: no socket, clock or thread. One thread at a time.

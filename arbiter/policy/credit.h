@@ -5,9 +5,9 @@
 // the most lag is next, even directly after its own turn. So tenants share the time in proportion to their
 // units.
 //
-// A tenant that pauses earns nothing and keeps its lag. All tenants together earn as much as the tenants with
-// the GPU pay. So the sum of all lags is constant until a tenant reaches the bound on lag and debt, which is
-// the length of four turns.
+// A tenant that pauses earns nothing and keeps its lag. If no work outlasts its turn, all tenants together
+// earn as much as the tenants with the GPU pay. So the sum of all lags is then constant until a tenant
+// reaches the bound on lag and debt, which is the length of four turns.
 //
 // Nobody starves: the wait from the largest possible debt to the largest possible lag is at most twice the
 // bound, divided by the tenant's share. After that, every other tenant has at most one turn before this

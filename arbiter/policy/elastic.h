@@ -17,9 +17,9 @@
 // A slice is a length of time that length() computes from the duration of handoffs: 15 ms if no memory moves.
 // A turn lasts until its tenant has a debt of half a slice. So accounts stay within about a slice of each
 // other, and shares are exact over times that are much longer than a slice. If the tenant still has more lag
-// than all waiting tenants after a few slices, its turn is extended. A turn is rounded to a whole number of
-// submissions, since a submission cannot be interrupted (Gemini's kernel bursts, section 3.4). The accounts
-// balance the difference in later turns.
+// than all waiting tenants after a few slices, its turn is extended. The length of a turn is rounded to a
+// whole number of submissions, since a submission cannot be interrupted (Gemini's kernel bursts, section
+// 3.4). The accounts balance the difference in later turns.
 //
 // Tenants whose jobs state a request have the GPU one at a time, even if memory suffices for all. The reason
 // is that the GPU divides its time among concurrent kernels by its own rules. The other tenants run together.

@@ -71,9 +71,10 @@ class Policy {
   virtual bool extends(const TenantView& running, const TenantView& waiting, const TurnView& turn) const;
 
   // The order in which running tenants keep their leases if some have to leave, because the running set has
-  // outgrown the GPU or because another tenant enters. By default, during a turn the tenant for which the
-  // turn began leaves last, and a tenant that requests too much memory leaves first. After the turn, the
-  // tenant that entered last leaves last, since it has had the least time.
+  // outgrown the GPU or because another tenant enters. By default, an idle tenant leaves first. During a
+  // turn, the tenant for which the turn began leaves last, and among the others a tenant that requests too
+  // much memory leaves first. After the turn, the tenant that entered last leaves last, since it has had the
+  // least time.
   virtual Rank retain(const TenantView& running, const TurnView& turn) const;
 
   // The length of turns; turn_length.h describes the arguments and the default.

@@ -53,7 +53,8 @@ struct TenantView {
   Nanoseconds last_drain{};
   bool leads = false;  // this turn began for the tenant
   bool grows = false;  // the tenant requests more memory than the GPU has left beside the running set
-  bool idle = false;   // the tenant has had no work for longer than a handoff takes
+  bool idle = false;   // the tenant has had no work for so long that its turn is over, see
+                       // scheduler/idleness.h
 };
 
 struct TurnView {

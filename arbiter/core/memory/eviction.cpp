@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The movement of memory: free memory of the GPU goes to the sessions that need it. If it does not suffice,
-// other sessions evict.
+// The movement of memory: free memory of the GPU goes to the sessions that need memory. If the free memory
+// does not suffice, other sessions evict.
 //
 // To change the order in which sessions evict, change the sort in evict(), which reads SessionBook and
 // Residency. If the sort needs another value, add the value to Residency (residency.h) and set it in
@@ -103,8 +103,8 @@ void MemoryBooks::rebalance(const Gpu& gpu, const Residencies& all) {
   if (missing != Bytes{}) evict(gpu, missing, first, all);
 }
 
-// Call for a session whose process has nothing on the GPU according to surveys: its requests are granted at
-// once, and no other session evicts for them.
+// Call for a session whose process has nothing on the GPU according to surveys. Raises the session's limits
+// to the memory that it requests, the resident limit only during its turn. No other session evicts for this.
 void MemoryBooks::give_for_nothing(const Session& session, const Residency& at) {
   SessionBook& its = book(session);
   its.pin_limit = std::max(its.pin_limit, its.use.pinned);

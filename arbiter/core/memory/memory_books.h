@@ -30,8 +30,8 @@ struct SessionBook {
   // Promises: the limits on the session's resident evictable memory and on its pinned memory.
   Bytes resident_limit;
   Bytes pin_limit;
-  // The limit of a Restore that the session may not have received yet. Until then, even a session that is
-  // ready may still restore up to this limit.
+  // The limit of a Restore that may not have reached the session yet. When this Restore arrives, the session
+  // may restore up to this limit, even if it is ready now.
   Bytes restore_in_flight;
   Bytes granted_pins;  // the granted part of use.pinned, as of the last Verdict
   Bytes pin_request;   // resident memory that the session asks to pin in place; not in use.pinned yet

@@ -27,7 +27,7 @@ Nanoseconds earned(const AccountRules& rules, const ActivityInterval& did, Nanos
 
 // With Pays::due a tenant that has the GPU alone pays for all of its time. Tenants that have the GPU together
 // divide the payment for this time in proportion to their shares. So the lags of tenants that run together
-// fall equally, and the lags of waiting tenants rise by the same amount in total.
+// fall in proportion to their shares, and the lags of waiting tenants rise by the same amount in total.
 Nanoseconds paid(const AccountRules& rules, const ActivityInterval& did, Nanoseconds time) {
   switch (rules.pays) {
     case Pays::nothing:

@@ -16,8 +16,8 @@
 //   - the arbiter itself does not run, and handles no messages.
 //
 // When a tenant exceeds MaxOveruse, the core notifies the daemon (Overstay), once for each GPU on which
-// others wait for the tenant. With OnOveruse=cancel the core repeats this, since the tenant may start new
-// processes.
+// others wait for the tenant. With OnOveruse=cancel the core repeats the notification, since the tenant may
+// start new processes.
 //
 // Overuse does not change which tenants run. It only makes the core notify the daemon. Not thread-safe.
 #pragma once

@@ -203,7 +203,7 @@ bool Planner::waits_for_others_apart(const Tenant& waiter) const {
 
 // Returns true if the waiting tenant fits beside the chosen tenants. A job that is apart never runs beside
 // another job on several nodes. If two such jobs ran together and one grew, the other job would have to leave
-// here. On another node, the growing job might wait for that other job.
+// here. On another node, the job that grew might wait for the job that left.
 bool Planner::fits_beside(const Tenant& waiter) const {
   const Selection& selection = scheduler_.selection();
   if (!selection.fits(waiter)) return false;
