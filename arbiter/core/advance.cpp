@@ -4,15 +4,16 @@
 //
 // A tenant leaves the running set for one of these reasons. For all reasons but the last, the code calls
 // leave().
-//   1. drop_members(): the coordinator of the tenant's gang has ordered the end of the turn
-//      (Gangs::must_leave()); the nodes of the gang are out of contact (may_leave_unasked()); the tenant's
-//      processes are stopped or are about to be stopped, or the tenant is entering and a stopped process
-//      keeps it from becoming ready (must_leave()); other tenants wait and the tenant does not restore its
-//      memory (is_unresponsive()); the tenant has used up its limit under the policy
-//      (Scheduler::exhausted()).
+//   1. drop_members(), for one of these reasons:
+//      - The coordinator of the tenant's gang has ordered the end of the turn (Gangs::must_leave()).
+//      - The nodes of the tenant's gang are out of contact (may_leave_unasked()).
+//      - All of the tenant's processes are stopped, or Slurm has announced their suspension (must_leave()).
+//      - The tenant is entering, and a stopped process keeps it from becoming ready (must_leave()).
+//      - Other tenants wait, and the tenant does not restore its memory (is_unresponsive()).
+//      - The tenant has used up its limit under the policy (Scheduler::exhausted()).
 //   2. Planner::overgrown(): the memory of the running set has outgrown the GPU.
-//   3. Planner::may_leave(): another tenant can enter in place of this one, and this tenant is idle, yields
-//      its turn or is preempted, its turn is over, or the other tenant is recalled.
+//   3. Planner::may_leave(): another tenant can enter in place of this tenant. Also, this tenant is idle,
+//      yields its turn or is preempted, or its turn is over, or the other tenant is recalled.
 //   4. core.cpp: a session has reconnected after a restart of the arbiter, and does not hold the lease
 //      (on(SessionCame), attach_returned()).
 //   5. TurnMachine::detach(): the tenant's last session has ended.

@@ -147,9 +147,9 @@ void Core::on(const CapacitySet& event) {
 }
 
 // A placed tenant stays on its GPUs, since its processes know these GPUs. If one of these GPUs is gone or has
-// failed, the tenant's GPUs are chosen again; choose_gpus() prefers GPUs that its sessions use. If a step can
-// open none of the tenant's GPUs, because the step's units are of another type than the units of earlier
-// steps, the tenant gets additional GPUs.
+// failed, the tenant's GPUs are chosen again; choose_gpus() prefers GPUs that the tenant's sessions use. If a
+// step can open none of the tenant's GPUs, because the step's units are of another type than the units of
+// earlier steps, the tenant gets additional GPUs.
 void Core::on(const Place& event) {
   Placement& placement = placements_[event.tenant];
   std::vector<GpuUuid>& gpus = placement.gpus;

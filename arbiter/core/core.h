@@ -4,9 +4,9 @@
 // The core has no socket, clock, file or thread; the daemon, the tests and the simulator all run this code.
 // An event is handled in two parts. on() stores the event's data in the part of the core that owns the data.
 // Then the core advances each domain that the event concerns: it decides which tenants run (scheduler/,
-// turns/), and which memory moves (memory/). advance() derives everything from the state and can be run at
-// any time, so an event that is lost, repeated or late can cause a delay, but no wrong state. Core only
-// dispatches: the parts own the state. Not thread-safe.
+// turns/), and which memory moves (memory/). The function advance() derives everything from the state, and
+// can be run at any time. So an event that is lost, repeated or late can cause a delay, but no wrong state.
+// Core only dispatches: the parts own the state. Not thread-safe.
 #pragma once
 
 #include <map>

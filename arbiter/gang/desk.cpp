@@ -184,7 +184,7 @@ bool GangDesk::lose_silent(Gang& gang, Nanoseconds now) const {
 }
 
 // Lists the silent nodes for which the gang waits. A node that has never reported about this job is also
-// listed: if the node has sent a message about another job lately, it is given up only after a long time.
+// listed. If such a node has sent a message about another job lately, it is given up only after a long time.
 void GangDesk::name_silent(const Run& run, Gang& gang, Nanoseconds now) {
   if (gang.apart) return;  // the gang does not wait for silent nodes
   Silent silent{.job = run.first, .nodes = {}};

@@ -2,8 +2,8 @@
 // The messages (GangLetter) between arbiters: a gang's members send reports to its coordinator. The
 // coordinator sends orders to members, and questions to nodes from which no report has come.
 //
-// A message is one datagram of text. A message that is lost, comes late or comes twice does no harm: each
-// report and each order has the whole state, senders repeat their messages, and receivers ignore a message
+// A message is one datagram of text. A message that is lost, comes late or comes twice does no harm. Each
+// report and each order has the whole state, and senders repeat their messages. Receivers ignore a message
 // that is older than one that they have received. An arbiter does not understand messages in another version
 // of this format, so arbiters with different versions are out of contact. Pure functions; any thread.
 #pragma once

@@ -5,7 +5,7 @@
 // A report that is not answered is repeated every 100 ms for a second. After that, and after an answer, it is
 // repeated every second. So member and coordinator each notice when the other is silent. A gang whose
 // coordinator is silent begins no turn. If the coordinator stays silent for long, it is given up and the gang
-// is apart (docs/multi-node.md, "Words"): a job must not wait forever for a node that is gone, or for
+// is apart (docs/multi-node.md, "Words"). Otherwise a job could wait forever for a node that is gone, or for
 // arbiters that cannot reach each other. The tenants of a gang that is apart have turns on each node without
 // orders. Jobs that are apart have their turns one after the other, in the order in which Slurm started these
 // jobs (apart_line.h). If a coordinator asks about a job without processes on this node, the answer is a

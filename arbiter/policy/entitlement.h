@@ -35,8 +35,9 @@ constexpr bool is_exclusive(const EntitlementRules& rules, const Claims& claims)
 }
 
 // Returns the backlog limit that a tenant with these `claims` sets for all tenants in its domain while
-// tenants have to take turns: a quarter of the tenant's deadline, but at least 2 ms and at most 20 ms.
-// Returns zero if the tenant sets no limit; the default limit (interposer/backlog/ahead.h) then applies.
+// tenants have to take turns. The limit is a quarter of the tenant's deadline, but at least 2 ms and at most
+// 20 ms. Returns zero if the tenant sets no limit; the default limit (interposer/backlog/ahead.h) then
+// applies.
 constexpr Nanoseconds backlog_limit_beside(const EntitlementRules& rules, const Claims& claims) {
   constexpr int kPerDeadline = 4;
   constexpr std::chrono::milliseconds kLeast{2};

@@ -307,7 +307,7 @@ Nanoseconds MemoryBooks::crowded_until(const Session& session, const Residency& 
 }
 
 // Returns true if the memory `use` of the session fits on the GPU beside all memory that can never leave the
-// GPU, and every other tenant that could run without this growth can still run.
+// GPU. In addition, every other tenant that could run without this growth must still be able to run.
 bool MemoryBooks::could_ever_fit(const Session& session, const MemoryUse& use, Basis basis) const {
   const Gpu& gpu = *session.gpu;
   // Memory that other sessions ask to pin counts as pinned.
@@ -448,8 +448,8 @@ Bytes MemoryBooks::host_held(const Tenant& tenant) const {
   return sum;
 }
 
-// If the growth exceeds both the limit by units and the job's own limit, the result is the limit by units: on
-// sites that add host memory for each unit, more units also raise the job's own limit.
+// If the growth exceeds both the limit by units and the job's own limit, the result is the limit by units.
+// The reason is that more units also raise the job's own limit on sites that add host memory for each unit.
 MemoryBooks::Passed MemoryBooks::passed_limit(const Session& session, Bytes size, bool pinned) const {
   MemoryUse use = of(session).use;
   if (!pinned) use.swappable += size;

@@ -42,9 +42,13 @@ void MemoryBooks::begin(const Gpu& gpu, const Residencies& at) {
   gpus_[gpu].usable = usable(gpu);
 }
 
-// Hands out free memory in this order: pinned memory, which cannot wait for a turn; sessions that run; a
-// tenant that needs memory to drain; sessions that ask for memory while they leave; the tenant for which the
-// turn began; the other members of the running set. Asks for evictions if the free memory does not suffice.
+// Hands out free memory in this order, and asks for evictions if the free memory does not suffice:
+//   1. pinned memory, which cannot wait for a turn;
+//   2. sessions that run;
+//   3. a tenant that needs memory to drain;
+//   4. sessions that ask for memory while they leave;
+//   5. the tenant for which the turn began;
+//   6. the other members of the running set.
 void MemoryBooks::rebalance(const Gpu& gpu, const Residencies& all) {
   const std::vector<Session*>& sessions = gpu.sessions;
   Bytes missing = pin_in_place(gpu, all);

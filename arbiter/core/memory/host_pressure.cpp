@@ -9,7 +9,7 @@
 namespace sharedgpu {
 namespace {
 
-// The sessions of a tenant together allocate host memory in pieces of this size.
+// The sum of the pieces in which all sessions of a tenant allocate host memory, one piece for each session.
 constexpr Bytes kSlab = mebibytes(128);
 // Evictions are expected when less than 1 / kLastPart of the memory of a GPU is free.
 constexpr std::uint64_t kLastPart = 8;

@@ -302,8 +302,9 @@ class MemoryBooks {
     Bytes away;
     Bytes uncharged;
   };
-  // The memory of a tenant's processes that the host must be able to hold, summed over all GPUs: away memory,
-  // all memory that the processes may have to evict, and further host memory for which no cgroup is charged.
+  // The memory of a tenant's processes that the host must be able to hold, summed over all GPUs. It consists
+  // of away memory, all memory that the processes may have to evict, and further host memory for which no
+  // cgroup is charged.
   struct Evictable {
     Bytes of_step;
     Bytes of_all;

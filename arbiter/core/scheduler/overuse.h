@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Overuse: a tenant keeps others waiting for a GPU in one of three ways. It has not left the GPU since its
-// lease was revoked; or it has not evicted memory that it was told to evict; or its processes are stopped,
-// and their memory on the GPU leaves no room for a waiting tenant.
+// Overuse: a tenant keeps others waiting for a GPU in one of three ways. The tenant has not left the GPU
+// since its lease was revoked. Or the tenant has not evicted memory that it was told to evict. Or its
+// processes are stopped, and their memory on the GPU leaves no room for a waiting tenant.
 //
 // Time counts as overuse while others wait, from the revocation until the tenant has drained and has evicted
 // as ordered. The measurement begins again at zero after that, or after a while without a waiting tenant. It

@@ -221,12 +221,13 @@ bool Planner::stays_for(const Tenant& member, const Tenant& waiter) const {
   return member.job != 0 && waiter.job != 0 && (!member.gang || gangs_.keeps_place(member));
 }
 
-// Returns true if the member may leave to make room for the waiting tenant: the member is idle or yields its
-// turn; or the turn is over and the policy does not extend the member's turn; or the policy lets the waiting
-// tenant preempt the member. For a recall, every member may leave unless stays_for() is true. If the waiting
-// tenant belongs to a gang whose turn has begun on other nodes, every member may leave, with one exception: a
-// member that is entering stays if its gang has waited longer than the waiting tenant's gang. But even such a
-// member may leave if a process on another node cannot drain without the waiting tenant.
+// Returns true if the member may leave to make room for the waiting tenant. This is the case if the member is
+// idle or yields its turn, if the turn is over and the policy does not extend the member's turn, or if the
+// policy lets the waiting tenant preempt the member. For a recall, every member may leave unless stays_for()
+// is true. If the waiting tenant belongs to a gang whose turn has begun on other nodes, every member may
+// leave, with one exception. A member that is entering stays if its gang has waited longer than the waiting
+// tenant's gang. But even such a member may leave if a process on another node cannot drain without the
+// waiting tenant.
 bool Planner::may_leave(const Candidate& member, const Candidate& waiter) const {
   if (gangs_.must_enter(*waiter.tenant))
     return !member.tenant->gang || turns_.phase_of(*member.tenant) == Phase::running ||

@@ -41,8 +41,8 @@ class Selection {
   bool fits(const Tenant& tenant) const;
   // Returns true if all tenants of the domain fit together.
   bool everybody_fits() const;
-  // Returns true if the tenant can run without disturbing any other tenant: it has no memory, shares none of
-  // its GPUs with an exclusive tenant, and uses no GPU on which two tenants are unsettled
+  // Returns true if the tenant can run without disturbing any other tenant. The tenant then has no memory,
+  // shares none of its GPUs with an exclusive tenant, and uses no GPU on which two tenants are unsettled
   // (Tenant::unsettled).
   bool disturbs_nobody(const Tenant& tenant) const;
 

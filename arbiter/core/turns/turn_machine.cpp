@@ -270,9 +270,9 @@ bool TurnMachine::may_finish(const Tenant& tenant) const {
 }
 
 // While the nodes of a gang are out of contact, tenants that run on this node alone need not wait for the
-// gang: they depend on no other node, so the gang can return to the running set later. Returns false if
-// another job on several nodes has a session on one of the tenant's GPUs and is not out: that job could grow,
-// and the gang could not return.
+// gang. These tenants depend on no other node, so the gang can return to the running set later. Returns false
+// if another job on several nodes has a session on one of the tenant's GPUs and is not out. That job could
+// grow, and then the gang could not return.
 bool TurnMachine::may_leave_unasked(const Tenant& tenant) const {
   return gangs_.keeps_place(tenant) && phase_of(tenant) != Phase::running && !shares_with_gang(tenant);
 }
@@ -357,7 +357,7 @@ bool TurnMachine::give_up_silent(const Tenant& tenant, const Leaving& leaving) {
 }
 
 // Gives the lease back to a leaving tenant if one of its sessions has reconnected, has not drained and is not
-// stopped: such a session is at work, so the tenant holds the lease until this session has drained.
+// stopped. Such a session is at work, so the tenant holds the lease until this session has drained.
 void TurnMachine::lend_to_returned(const Tenant& tenant) {
   if (phase_of(tenant) != Phase::leaving) return;
   for (const Session* session : tenant.sessions) {
