@@ -4,24 +4,25 @@
 //
 // A tenant leaves the running set for one of these reasons. For all reasons but the last, the code calls
 // leave().
-//   1. drop_members(): the coordinator of the tenant's gang has ordered the end of the turn
-//      (Gangs::must_leave()); the nodes of the gang are out of contact (may_leave_unasked()); the tenant's
-//      processes are stopped or are about to be stopped, or the tenant is entering and a stopped process
-//      keeps it from becoming ready (must_leave()); other tenants wait and the tenant does not restore its
-//      memory (is_unresponsive()); the tenant has used up its limit under the policy
-//      (Scheduler::exhausted()).
+//   1. drop_members(), for one of these reasons:
+//      - The coordinator of the tenant's gang has ordered the end of the turn (Gangs::must_leave()).
+//      - The nodes of the tenant's gang are out of contact (may_leave_unasked()).
+//      - All of the tenant's processes are stopped, or Slurm has announced their suspension (must_leave()).
+//      - The tenant is entering, and a stopped process keeps it from becoming ready (must_leave()).
+//      - Other tenants wait, and the tenant does not restore its memory (is_unresponsive()).
+//      - The tenant has used up its limit under the policy (Scheduler::exhausted()).
 //   2. Planner::overgrown(): the memory of the running set has outgrown the GPU.
-//   3. Planner::may_leave(): another tenant can enter in place of this one, and this tenant is idle, yields
-//      its turn or is preempted, its turn is over, or the other tenant is recalled.
+//   3. Planner::may_leave(): another tenant can enter in place of this tenant. Also, this tenant is idle,
+//      yields its turn or is preempted, or its turn is over, or the other tenant is recalled.
 //   4. core.cpp: a session has reconnected after a restart of the arbiter, and does not hold the lease
 //      (on(SessionCame), attach_returned()).
 //   5. TurnMachine::detach(): the tenant's last session has ended.
 //
 // To add a reason that holds even if no tenant waits, add a condition to must_leave() or drop_members(). If
-// the tenant leaves to make room for others, extend Planner::may_leave(). If the reason ends the turn of all
-// members, extend scheduler/turn_end.cpp. If the tenant must also stay out afterwards, exclude it in
-// Planner::is_in_line(), Planner::anybody_could_enter(), Scheduler::waits() and Accounts::stake_of(). If the
-// core learns of the reason by an event (events.h), tests/fuzz/messages.cpp and
+// the tenant leaves to make room for others, extend Planner::may_leave(). If the reason ends the turn of the
+// whole running set, extend scheduler/turn_end.cpp. If the tenant must also stay out afterwards, exclude it
+// in Planner::is_in_line(), Planner::anybody_could_enter(), Scheduler::waits() and Accounts::stake_of(). If
+// the core learns of the reason by an event (events.h), tests/fuzz/messages.cpp and
 // tests/property/arbiter/world.cpp must send that event, too. If the condition becomes true at a known time,
 // pass this time to effects_.wake_at(). Tests: leaving.cpp (a tenant leaves), planner.cpp (the choice of
 // tenants that make room, the end of a turn) and turns.cpp (effects on the next turn) of tests/unit/arbiter.
@@ -120,7 +121,7 @@ void Core::plan(const Domain& domain) {
     if (turns_.in_set(*tenant)) scheduler_.on_another_turn(*tenant);
 }
 
-// Drops members that must leave the running set.
+// Takes the tenants that must leave out of the running set.
 void Core::drop_members(const Domain& domain) {
   for (const Tenant* tenant : domain.tenants) {
     // A tenant that cannot use the GPU (Presence::absent()) does not count as waiting.
@@ -129,7 +130,8 @@ void Core::drop_members(const Domain& domain) {
     if (turns_.in_set(*tenant) && must_leave(*tenant)) leave_or_ask(*tenant);
     if (!turns_.may_leave_unasked(*tenant)) continue;
     if (turns_.in_set(*tenant)) leave(*tenant);
-    turns_.finish_leaving(*tenant);  // may_leave_unasked() is false if another gang is on the GPU
+    turns_.finish_leaving(*tenant);  // the tenant may have begun to leave when may_leave_unasked() was still
+                                     // false
   }
   if (scheduler_.others_wait(domain))
     for (const Tenant* tenant : domain.tenants) {

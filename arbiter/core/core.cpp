@@ -98,9 +98,9 @@ void Core::on(const GpuFound& event) {
   scheduler_.add(*gpu);
 }
 
-// A lost GPU has lost its contents and carries out no order: its sessions leave the memory accounting, as the
-// sessions of dead processes do. The processes of the lost GPU's sessions get the driver's error, as without
-// sharedgpu.
+// A lost GPU has lost its contents, and its sessions can neither evict nor restore. So these sessions are
+// removed from the memory accounting, like the sessions of dead processes. The processes of these sessions
+// get the driver's error, as without sharedgpu.
 void Core::on(const GpuChanged& event) {
   Gpu* gpu = model_.find(event.gpu);
   if (gpu == nullptr || gpu->learned) return;
@@ -130,7 +130,8 @@ void Core::on(const RulesSet& event) {
   for (const auto& [uuid, gpu] : model_.gpus()) scheduler_.set_rules(gpu);
 }
 
-// If the new rules end tenants, a tenant that was only warned under the earlier rules is judged again.
+// If OnOveruse= has changed to or from cancel, a tenant that exceeds MaxOveruse gets the new response, even
+// if it has had the old one.
 void Core::on(const TuningSet& event) {
   const bool cancelled = tuning_.overuse && tuning_.overuse->cancel;
   tuning_.set(event.node);
@@ -145,9 +146,10 @@ void Core::on(const CapacitySet& event) {
   for (const Session* session : gpu->sessions) model_.touch(*session->tenant);
 }
 
-// A placed tenant stays on its GPUs, since its processes know these GPUs. Only a GPU that is gone or has
-// failed is replaced. If a step can open none of the tenant's GPUs, because the step's units are of another
-// type than the units of earlier steps, the tenant gets additional GPUs.
+// A placed tenant stays on its GPUs, since its processes know these GPUs. If one of these GPUs is gone or has
+// failed, the tenant's GPUs are chosen again; choose_gpus() prefers GPUs that the tenant's sessions use. If a
+// step can open none of the tenant's GPUs, because the step's units are of another type than the units of
+// earlier steps, the tenant gets additional GPUs.
 void Core::on(const Place& event) {
   Placement& placement = placements_[event.tenant];
   std::vector<GpuUuid>& gpus = placement.gpus;
@@ -215,8 +217,8 @@ void Core::on(const SessionCame& event) {
   turns_.add(*session, wants);
   scheduler_.add(*session);
 
-  // A lease that the ledger knows continues without a pause. If the session claims any other lease, the core
-  // sends a Revoke after Attach, which the session must answer.
+  // If the session holds the lease that the ledger knows, the lease continues without a pause. Otherwise the
+  // tenant leaves, and the session gets a Revoke after its Attach.
   if (session->resumes && turns_.resuming(*tenant) && turns_.phase_of(*tenant) == Phase::running) {
     if (event.hello.held != 0 && event.hello.epoch == turns_.epoch(*tenant))
       turns_.keep_open(*session);
@@ -306,9 +308,9 @@ void Core::attach_returned(Session& session) {
   turns_.mark_returned(session);
   if (turns_.in_set(tenant)) {
     leave_or_ask(tenant);
-    if (turns_.in_set(tenant)) return;  // the lease ends together with the leases on its job's other nodes
+    if (turns_.in_set(tenant)) return;  // the coordinator was asked to end the leases on all nodes of the job
     if (turns_.phase_of(tenant) == Phase::leaving)
-      return;  // the lease was revoked together with the leases on its job's other nodes
+      return;  // leave() has sent a Revoke to this session and to the tenant's other sessions
   }
   turns_.revoke_returned(session);
 }
@@ -347,8 +349,8 @@ void Core::on(const From<Want>& event) {
   memory_.note_progress(*session);
 }
 
-// Sessions send Idle often. The report of one session has no effect before all sessions of the tenant are
-// idle.
+// Sessions send Idle often, and an Idle has no effect until all sessions of the tenant are idle. So the
+// tenant's domain is advanced only if all are idle.
 void Core::on(const From<Idle>& event) {
   Session* session = model_.find(event.session);
   if (session == nullptr) return;
@@ -475,7 +477,8 @@ Core::Room Core::room(const GpuUuid& uuid, TenantId id, Bytes limit, const StepN
   if (gpu == nullptr) return {};
   const Tenant* tenant = model_.find(id);
   if (tenant == nullptr) return memory_.room(*gpu, {.limit = limit});
-  // The tenant's sessions and the commands that it runs are to see the same values.
+  // A process of the tenant without a session, for example nvidia-smi, is to see the same values as the
+  // tenant's sessions.
   if (uses(*tenant, *gpu))
     can_be_away =
         std::any_of(tenant->sessions.begin(), tenant->sessions.end(),

@@ -4,9 +4,9 @@
 // The core has no socket, clock, file or thread; the daemon, the tests and the simulator all run this code.
 // An event is handled in two parts. on() stores the event's data in the part of the core that owns the data.
 // Then the core advances each domain that the event concerns: it decides which tenants run (scheduler/,
-// turns/), and which memory moves (memory/). advance() derives everything from the state and can be run at
-// any time, so an event that is lost, repeated or late can cause a delay, but no wrong state. Core only
-// dispatches: the parts own the state. Not thread-safe.
+// turns/), and which memory moves (memory/). The function advance() derives everything from the state, and
+// can be run at any time. So an event that is lost, repeated or late can cause a delay, but no wrong state.
+// Core only dispatches: the parts own the state. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -42,18 +42,18 @@ class Core {
   Actions handle(const Event& event, Nanoseconds now);
 
   // Drops the tenant's lease times. Call if the tenant will not return, or if its lease times are to begin at
-  // zero again. Also ends the leases that the tenant held under an earlier arbiter and that no session has
-  // reconnected to continue.
+  // zero again. If the tenant held leases under an earlier arbiter and none of its sessions has reconnected,
+  // also ends these leases.
   Actions forget(TenantId tenant);
 
   Snapshot snapshot() const;
   // The part of snapshot() about one session; nullopt if the session is unknown. Callers that need the state
   // at each message use this function, because snapshot() is slow.
   std::optional<Snapshot::Session> session(SessionId id) const;
-  // The state that figures are computed from. The second overload returns only the values that `event`, the
-  // last event, may have changed; `actions` are the actions that handle() returned for `event`. After a
-  // report of a session these are few values; after a timer or a survey, the values of the advanced domains;
-  // after other events, all values.
+  // The state from which the ledger computes the times and sizes of tenants. The second overload returns only
+  // the values that `event`, the last event, may have changed. `actions` are the actions that handle()
+  // returned for `event`. After a message of a session, few values are returned; after a timer or a survey,
+  // the values of the advanced domains; after other events, all values.
   Sighting sighting() const;
   Sighting sighting(const Event& event, const Actions& actions) const;
   const LeaseBook& leases() const { return turns_.leases(); }
@@ -71,9 +71,9 @@ class Core {
     std::optional<Nanoseconds> turn_left;
   };
   Queue queue(const GpuUuid& gpu, Nanoseconds now) const;
-  // The footprints of the tenant's sessions on a GPU, with their away memory.
+  // The tenant's sessions on the GPU, each with the sum of its footprint and its away memory.
   std::vector<std::pair<SessionId, Bytes>> footprints(TenantId tenant, const GpuUuid& gpu) const;
-  // The bytes of the tenant on GPUs that the tenant still has to evict.
+  // How much of its memory the tenant still has to evict, summed over all GPUs.
   Bytes to_evict(TenantId tenant) const;
   Bytes away(TenantId tenant) const;  // the away memory of all sessions of the tenant
   bool in_grace() const { return recovery_.active(); }

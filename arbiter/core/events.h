@@ -37,8 +37,9 @@ struct GpuDrained {
   bool drained = false;
 };
 
-// A session of `tenant` was admitted. The core reads the token and the backend of `hello`. If the session was
-// connected to an earlier arbiter (Hello::resuming), the core reads the other fields, too.
+// A session of `tenant` was admitted. The core reads only the fields `resuming` and `backend` of `hello`. If
+// the session was connected to an earlier arbiter (Hello::resuming), the core also reads `held`, `wants` and
+// `epoch`.
 struct SessionCame {
   SessionId session;
   TenantId tenant;
@@ -108,7 +109,7 @@ struct Unplace {
 struct Looked {
   SessionId session;
   bool stopped = false;
-  bool suspended = false;  // root has stopped the process
+  bool suspended = false;  // the user root has stopped the process, as Slurm does in order to suspend it
 };
 
 // If `suspended`: Slurm is about to stop the tenant's processes, which have a short time to release the GPU.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choice of GPUs for a tenant, in this order. GPUs that sessions of the tenant use come first. Among the
-// other GPUs, the GPU with the fewest units in use comes first. Of GPUs with equally many units in use, the
-// GPU with the least memory in use (of tenants and unmanaged) comes first, then the GPU with the fewest
-// tenants, then the first GPU in the host's order. A tenant is never placed on a GPU that has failed or whose
-// device file its processes cannot open. No new tenant is placed on a drained GPU. Pure.
+// Chooses GPUs for a tenant, in the following order. GPUs that sessions of the tenant use come first. Among
+// the other GPUs, the GPU with the fewest units in use comes first. Of GPUs with equally many units in use,
+// the GPU with the least memory in use (by tenants, and unmanaged memory) comes first, then the GPU with the
+// fewest tenants, then the first GPU in the host's order. A tenant is never placed on a GPU that has failed
+// or whose device file its processes cannot open. No new tenant is placed on a drained GPU. Pure.
 //
 // Units in use: each tenant placed on a GPU counts with its units there (units_on_each()), and each tenant
 // that uses the GPU without being placed on it counts as one unit.

@@ -24,7 +24,7 @@ struct Sighting {
     // The tenant has no lease, but could get one: its sessions that want the GPU count as waiting.
     bool may_wait = false;
     bool enters = false;      // the tenant is chosen for a turn, and its gates are not open yet
-    bool evicts = false;      // the tenant has memory on GPUs that it was ordered to evict
+    bool evicts = false;      // the tenant has not yet evicted all memory that it was ordered to evict
     bool leaves = false;      // the tenant's gates are closed, and it still holds a lease
     Nanoseconds turn_ends{};  // planned end of the last turn that the tenant has ended early; zero: none
     bool operator==(const Tenant&) const = default;

@@ -24,7 +24,7 @@ namespace sharedgpu {
 
 // A tenant's placement: the GPUs that its processes may use, see placement.h.
 struct Placement {
-  unsigned units = 1;  // number of the tenant's units on each of these GPUs
+  unsigned units = 1;  // number of the tenant's units on each of `gpus`
   std::vector<GpuUuid> gpus;
 };
 
@@ -47,8 +47,10 @@ struct Snapshot {
     bool ready = false;          // all memory of the session is resident
     bool drained = false;        // the gate is closed and the session's work on the GPU is done
     bool returned = false;       // the session was connected to an earlier arbiter and has not drained since
-    bool host_short = false;     // since it waits at the gate, the session has reported a lack of host memory
-    bool defers_growth = false;  // the session's growth waits until host memory is returned
+    bool host_short = false;     // the session has reported a lack of host memory during its current wait at
+                                 // the gate
+    bool defers_growth = false;  // the session's growth waits until host memory is returned or the GPU has
+                                 // room
     std::size_t requests = 0;    // requests for growth that have no Verdict yet
     std::uint64_t order = 0;     // number of the last Revoke or Step message
     Bytes prepared_host;         // host memory named by the last Prepare
@@ -61,8 +63,8 @@ struct Snapshot {
     Evidence evidence;            // the memory that surveys show for the session's process on the GPU
     Bytes disproved;              // evictable memory reported as resident that surveys do not show
     Bytes unreported;             // memory that the session does not report, and that counts as the tenant's
-    Allowed allowed;              // the maximum of the memory allowed to the session since the last survey
-    bool claims_nothing = false;  // the session has neither a context nor memory on the GPU
+    Allowed allowed;              // the most memory that was allowed to the session since the last survey
+    bool claims_nothing = false;  // by its reports, the session has neither a context nor memory on the GPU
   };
 
   struct Tenant {
@@ -94,9 +96,9 @@ struct Snapshot {
     Nanoseconds handoff{};        // running mean of the time that the tenant takes to enter; zero: unknown
     // Duration of the tenant's last drain if its processes waited for each other meanwhile; otherwise zero.
     Nanoseconds last_drain{};
-    Nanoseconds used{};        // GPU time that the current burst used in earlier turns
-    Nanoseconds mean_burst{};  // running mean of the GPU time of a burst; zero: unknown
-    unsigned long_pauses = 0;  // number of the tenant's long pauses in a row
+    Nanoseconds used{};        // GPU time in earlier turns since the tenant's last pause
+    Nanoseconds mean_burst{};  // running mean of the GPU time between two pauses (a burst); zero: unknown
+    unsigned long_pauses = 0;  // number of the tenant's long pauses in a row, see scheduler/idleness.h
     struct Deadlines {
       std::uint64_t met = 0;
       std::uint64_t missed = 0;
@@ -124,8 +126,8 @@ struct Snapshot {
     const Policy* policy = nullptr;
     TurnLength turn;        // length of its turns
     Nanoseconds handoff{};  // mean of recent handoffs; zero: none yet
-    // The fraction of the GPU's threads that a process gets if it starts on the GPU with a priority below
-    // `threads_left_below`.
+    // With Rules::by_threads: the fraction of the GPU's threads that a process gets if it starts on the GPU
+    // with a priority below `threads_left_below`.
     double threads_left = 1;
     std::int32_t threads_left_below = std::numeric_limits<std::int32_t>::min();
     std::vector<SessionId> sessions;

@@ -29,8 +29,8 @@ class ApartLine {
   // `pause`: the time between two questions to Slurm.
   explicit ApartLine(Nanoseconds pause) : pause_(pause) {}
 
-  // Call if a waiting job needs a list that Slurm gives when asked at `needed` or later. As long as `waits`
-  // of advance() is true, take_question() returns a new question after each pause.
+  // Call if a waiting job needs Slurm's answer to a question that is asked at `needed` or later. As long as
+  // `waits` of advance() is true, take_question() returns a new question after each pause.
   void need(Nanoseconds needed) { ask_at_ = std::min(ask_at_, needed); }
   // `waits`: true if a job in the line waits until it may begin.
   void advance(bool waits, Nanoseconds now);

@@ -35,8 +35,8 @@ bool GangCoordinator::all_in_contact() const {
 }
 
 // Returns true if a process may have started on a silent node that had no process of the job. The turn then
-// has to end, since it does not include that node. The turn can also end: the new process submits nothing
-// without an order, so no work of the other nodes waits for that process.
+// has to end, since it does not include that node. It can end without that node: the new process submits
+// nothing without an order, so no work of the other nodes waits for that process.
 bool GangCoordinator::may_have_come() const {
   return std::any_of(members_.begin(), members_.end(),
                      [](const auto& its) { return !its.second.in_contact && !its.second.report.present; });
@@ -54,8 +54,9 @@ bool GangCoordinator::is_stuck() const {
   return any([](const GangReport& its) { return leaves(its) && !its.drained; });
 }
 
-// Returns true if a turn can begin: all members that are not leaving offer it. If a member is leaving, the
-// turn waits until that member has left, unless that member cannot drain without the others.
+// Returns true if a turn can begin: all members that are not leaving offer it. If a member is leaving and has
+// drained, the turn waits until that member has left. A member that is leaving and has not drained does not
+// delay the turn, since it may need submissions of the others.
 bool GangCoordinator::can_begin() const {
   if (!any([](const GangReport& its) { return its.present; })) return false;
   return !any(
@@ -126,9 +127,9 @@ void GangCoordinator::begin(GangCommand command, Nanoseconds now) {
 
 // Lets drained members submit once more (a step), since other members may wait for this submission;
 // stepping.cpp does the same for the sessions of one node. If a member takes long to drain after a step,
-// perhaps no member waits for another, and its kernels just take long. So the next step is delayed in
-// proportion. There are no steps while a member is in no running set, since the submitted work could not end
-// before this member enters.
+// perhaps its kernels take long, and no member waits for another. So the next step is delayed in proportion.
+// There are no steps while a member is in no running set, since the submitted work could not end before this
+// member enters.
 void GangCoordinator::pace_steps(Nanoseconds now) {
   if (!all_in_contact() || any(is_outside)) return;
   std::vector<Member*> blocked;

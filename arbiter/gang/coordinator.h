@@ -7,9 +7,9 @@
 //
 // If several gangs do not fit together, members offer a turn only to the eldest gang, the one that has waited
 // longest (scheduler/planner.cpp). No gate of a gang opens before the gang is in the running sets of all its
-// nodes. So no two gangs wait for each other. The coordinator makes a decision only if it can send the
-// decision to all members. So a member that is out of contact delays its gang. If turns are offered to this
-// gang, the member also delays other gangs.
+// nodes. So no two gangs wait for each other. The coordinator begins a turn, opens gates, or ends a running
+// turn at a member's request only while all members are in contact. So a member that is out of contact delays
+// its gang. If nodes have offered a turn to this gang, the member also delays other gangs.
 //
 // The coordinator needs only the members' reports, so a new coordinator can continue from the next reports.
 // Times of different nodes' clocks are compared only to find the eldest gang, so a wrong clock makes turns
@@ -25,15 +25,15 @@
 
 namespace sharedgpu {
 
-// The pace of the single submissions (steps) that the coordinator permits while a gang drains. The core's
-// Tuning has the same values for the sessions of one node.
+// The pace of steps. A step is a single submission that the coordinator permits while a gang drains. The
+// core's Tuning has the same values for the sessions of one node.
 struct GangPace {
   Nanoseconds step_after = std::chrono::milliseconds(100);
   Nanoseconds step_pause = std::chrono::milliseconds(2);
   Nanoseconds most_pause = std::chrono::seconds(1);
   // The longest pause between two orders that let a member enter because other members cannot drain without
-  // it. The pause doubles with each order. With a constant pause, two gangs could displace each other again
-  // and again before one of them has restored its memory.
+  // that member. The pause doubles with each order. With a constant pause, two gangs could displace each
+  // other again and again before one of them has restored its memory.
   Nanoseconds most_late_pause = std::chrono::seconds(10);
 };
 
@@ -47,11 +47,12 @@ class GangCoordinator {
   void lose(unsigned member);
   // Call when the member's node is no longer a node of the job.
   void forget(unsigned member) { members_.erase(member); }
-  // `apart`: a node of the job has been out of contact for so long that each node has turns by itself.
+  // `apart`: a node of the job has been out of contact for so long that each node gives the gang's tenant
+  // turns without orders.
   void set_apart(bool apart, Nanoseconds now);
 
-  // Call when all nodes of the job have been heard or given up. After this call, the coordinator gives
-  // orders.
+  // Call when all nodes of the job have reported or have been given up. After this call, the coordinator
+  // gives orders.
   void begin_orders(Nanoseconds now);
   bool gives_orders() const { return gives_orders_; }
   // Decides the next command of the gang from the reports, as of `now`, which never goes back.

@@ -6,7 +6,7 @@
 namespace sharedgpu {
 namespace {
 
-constexpr std::size_t kMostAsked = 64;  // maximum number of nodes of a gang that are asked at once; the desk
+constexpr std::size_t kMostAsked = 64;  // maximum number of nodes of a gang that are asked at once; GangDesk
                                         // asks ten times a second
 
 }  // namespace
@@ -85,7 +85,7 @@ void GangDesk::list(const Run& run, const std::vector<Listed>& nodes, Nanosecond
     if (is_new) {
       member.number = ++gang.last_number;
       member.heard_at = member.ask_at = now;
-      // A gang that is apart stays apart until this node is heard.
+      // A gang that is apart stays apart until this node reports.
       member.in_contact = !gang.apart;
       member.given_up = gang.apart && !heard_.has(listed.node, now);
     }
@@ -94,7 +94,7 @@ void GangDesk::list(const Run& run, const std::vector<Listed>& nodes, Nanosecond
   decide(run, gang, now);
 }
 
-// A node without processes of the job writes only when it is asked.
+// Sends questions to nodes, since a node without processes of the job reports only when it is asked.
 void GangDesk::ask(const Run& run, Gang& gang, Nanoseconds now) {
   if ((!gang.all_heard() || gang.any_silent()) && now >= gang.list_at) {
     gang.list_at = now + (gang.is_listed ? times_.listing : times_.silence);
@@ -164,8 +164,8 @@ void GangDesk::decide(const Run& run, Gang& gang, Nanoseconds now) {
   }
 }
 
-// Returns the length of silence after which the member counts as out of contact. If the member already does,
-// or has never been heard, returns the length after which it is given up.
+// Returns the length of silence after which the member counts as out of contact. If the member is out of
+// contact already, or has never reported, returns the length after which the member is given up.
 Nanoseconds GangDesk::patience(const std::string& node, const Member& member) const {
   if (member.heard) return member.in_contact ? times_.silence : times_.gone;
   return heard_.has(node, member.heard_at) ? times_.gone : times_.never;
@@ -183,10 +183,10 @@ bool GangDesk::lose_silent(Gang& gang, Nanoseconds now) const {
   return any;
 }
 
-// Lists the silent nodes for which the gang waits. New members that have not reported are also listed: if
-// such a node was heard lately about another job, it is given up only after a long time.
+// Lists the silent nodes for which the gang waits. A node that has never reported about this job is also
+// listed. If such a node has sent a message about another job lately, it is given up only after a long time.
 void GangDesk::name_silent(const Run& run, Gang& gang, Nanoseconds now) {
-  if (gang.apart) return;  // the gang does not wait: its nodes have turns by themselves
+  if (gang.apart) return;  // the gang does not wait for silent nodes
   Silent silent{.job = run.first, .nodes = {}};
   for (auto& [node, member] : gang.members) {
     const Nanoseconds limit = member.heard ? times_.silence : times_.never;

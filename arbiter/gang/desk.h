@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gangs that this node coordinates. GangDesk receives the reports of their members, and sends orders to
-// the members.
+// The gangs that this node coordinates. GangDesk receives reports from the members of these gangs, and sends
+// orders to the members.
 //
 // The members of a gang are the nodes of its job. Nodes with processes of the job report without being asked.
-// The desk sends a question to each node that it has not heard for a while. If some nodes of the job have
-// never reported, the desk asks Slurm for the names of the job's nodes. The desk answers each report with an
-// order, and sends a changed order at once. If an order is lost, the answer to the member's next report
-// repeats it.
+// GangDesk sends a question to each node that has not reported for a while. If some nodes of the job have
+// never reported or are silent, GangDesk asks Slurm for the names of the job's nodes. GangDesk answers each
+// report with an order, and sends a changed order at once. If an order is lost, the answer to the member's
+// next report repeats it.
 //
-// A gang gets its first order when all of its nodes have been heard. While a node with processes is silent,
-// the gang begins no turn. After a long silence the desk gives the node up. A node from which no letter about
-// any job came lately is given up sooner. The gang is then apart: until all nodes are heard, each node has
-// turns by itself. All nodes give the jobs their turns in the same order.
+// A gang gets its first order when all of its nodes have reported. A new gang also waits for processes on all
+// nodes, for at most GangTimes::gathering. While a node is silent, the gang begins no turn. After a long
+// silence GangDesk gives the node up, and sooner if no message about any job has come from the node lately. A
+// gang with such a node is apart: until all nodes report again, each node gives the gang's tenant turns
+// without orders. All nodes give the jobs that are apart their turns in the same order.
 //
 // Pure: no socket, clock or thread. One thread at a time.
 #pragma once
@@ -31,7 +32,7 @@ namespace sharedgpu {
 class GangDesk {
  public:
   using Run = GangMembers::Run;
-  // A letter to the arbiter at `address`.
+  // A message to the arbiter at `address`.
   struct Sent {
     std::string address;
     GangLetter letter;
@@ -46,7 +47,7 @@ class GangDesk {
     std::vector<std::string> nodes;  // empty: the names are unknown, because Slurm has not named all nodes of
                                      // the job
   };
-  // A gang that has come apart: its nodes have turns by themselves.
+  // A gang that has come apart: each of its nodes gives the gang's tenant turns without orders.
   struct Apart {
     std::uint32_t job = 0;
     std::vector<std::string> silent;  // the nodes that were given up and whose names are known
@@ -55,13 +56,13 @@ class GangDesk {
   };
 
   // `node`, `life` and `heard` are as for GangMembers. `wall` is the wall-clock time minus the time of the
-  // clock of all arguments `now`. The desk adds `wall` to times that other nodes compare.
+  // clock of all arguments `now`. GangDesk adds `wall` to times that other nodes compare.
   GangDesk(std::string node, std::uint64_t life, const GangTimes& times, const GangPace& pace,
            Nanoseconds wall, HeardNodes& heard)
       : node_(std::move(node)), life_(life), times_(times), pace_(pace), wall_(wall), heard_(heard) {}
 
   void set_node(std::string node) { node_ = std::move(node); }
-  // Call when a letter has come from `address`. Letters that are not reports are ignored.
+  // Call when a message has come from `address`. Messages that are not reports are ignored.
   void hear(const std::string& address, const GangLetter& letter, Nanoseconds now);
   // Call when Slurm has named the nodes of a job that take_unlisted() returned.
   void list(const Run& run, const std::vector<Listed>& nodes, Nanoseconds now);
@@ -72,14 +73,15 @@ class GangDesk {
   std::vector<Sent> take_letters() { return std::exchange(letters_, {}); }
   // Returns jobs with unknown or silent nodes. The caller asks Slurm for the nodes of these jobs.
   std::vector<Run> take_unlisted() { return std::exchange(unlisted_, {}); }
-  // Returns the nodes that have fallen silent since the last call, or that have not answered from the start.
+  // Returns the nodes that have become silent since the last call, and nodes that have not answered since the
+  // gang began.
   std::vector<Silent> take_silent() { return std::exchange(silent_, {}); }
   // Returns the gangs that have come apart since the last call.
   std::vector<Apart> take_apart() { return std::exchange(apart_, {}); }
 
  private:
   struct Member {
-    unsigned number = 0;  // for the coordinator
+    unsigned number = 0;  // the member's number in `coordinator`
     std::string address;
     std::uint64_t life = 0;
     bool heard = false;
@@ -87,12 +89,14 @@ class GangDesk {
     bool in_contact = true;  // also true before the node's first report
     bool given_up = false;
     bool is_silent = false;  // take_silent() has returned the node, and the node has not reported after that
-    Nanoseconds heard_at{};  // when its last report came; before the first report: when the node became known
+    Nanoseconds heard_at{};  // when the node's last report came; before the first report: when the node
+                             // became known
     Nanoseconds ask_at{};
     NewestLetter newest;
     std::optional<GangOrder> sent;
     bool owed = false;     // the node's last report has no answer yet
-    bool delayed = false;  // a letter to the node waits, because the pause after the last letter is not over
+    bool delayed = false;  // a message to the node waits, because the pause after the last message is not
+                           // over
     Nanoseconds sent_at = kLongAgo;
   };
   struct Gang {
@@ -105,7 +109,7 @@ class GangDesk {
     bool gathered = false;  // the wait for processes on nodes that have none is over
     bool apart = false;
     bool is_listed = false;  // Slurm has named the job's nodes
-    bool is_told = false;    // take_silent() has reported that Slurm has not named all of these nodes
+    bool is_told = false;    // take_silent() has reported that Slurm has not named all nodes of the job
     Nanoseconds list_at{};
     Nanoseconds present_at{};  // when the last report of a node with processes came
 
@@ -115,7 +119,7 @@ class GangDesk {
     bool all_present() const;
     bool any_present() const;
   };
-  // Returns true if a member has lost contact, or has been given up.
+  // Marks silent members as out of contact or given up. Returns true if it has marked a member.
   bool lose_silent(Gang& gang, Nanoseconds now) const;
   void name_silent(const Run& run, Gang& gang, Nanoseconds now);
   bool note_time(Gang& gang, Nanoseconds now) const;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The nodes whose arbiters have written to this arbiter lately, about any job.
+// The nodes whose arbiters have lately sent a message to this arbiter, about any job.
 //
-// If a node that was heard lately falls silent, its silence counts as an outage, and gangs wait long for the
-// node. A node that was never heard may have no arbiter, or may be behind a firewall, so gangs soon give it
-// up. An outage must not look like a firewall after a restart of the arbiter. So the arbiter saves the names
-// of the heard nodes in a file (text(), restore()).
+// If a node has sent a message lately and is then silent, the silence counts as an outage, and gangs wait
+// long for the node. A node that has never sent a message may have no arbiter, or may be behind a firewall,
+// so gangs soon give it up. An outage must not look like a firewall after a restart of the arbiter. So the
+// arbiter saves the names of these nodes in a file (text(), restore()).
 //
 // Pure: no socket, clock or thread. One thread at a time.
 #pragma once
@@ -20,23 +20,23 @@ namespace sharedgpu {
 
 class HeardNodes {
  public:
-  static constexpr std::size_t kMost = 10'000;  // maximum number of nodes; further nodes count as never heard
+  static constexpr std::size_t kMost = 10'000;  // maximum number of nodes; hear() ignores further nodes
 
-  // `recent`: the time for which a node counts as heard after its last letter.
+  // `recent`: the time for which a node counts as heard after its last message.
   explicit HeardNodes(Nanoseconds recent) : recent_(recent) {}
 
   void hear(const std::string& node, Nanoseconds now);
-  // Returns true if the last letter of `node` came less than `recent` before `as_of`, the start of the node's
-  // silence.
+  // Returns true if the last message of `node` came less than `recent` before `as_of`, the start of the
+  // node's silence.
   bool has(const std::string& node, Nanoseconds as_of) const {
     const auto it = heard_.find(node);
     return it != heard_.end() && as_of - it->second < recent_;
   }
 
-  // Returns true if a node that did not count as heard has been heard since the last call.
+  // Returns true if a message has come since the last call from a node that did not count as heard before.
   bool take_news() { return std::exchange(news_, false); }
   // The nodes that count as heard. The first line is `boot`, the host's boot id; each further line has the
-  // name of a node and the time of its last letter in seconds since the boot.
+  // name of a node and the time of its last message in seconds since the boot.
   std::string text(std::string_view boot, Nanoseconds now) const;
   // Adds the nodes of a text that text() has returned. Ignores the whole text if it is from another boot of
   // the host: the jobs of that boot are gone, and its times cannot be compared. Ignores lines in an unknown
@@ -49,7 +49,7 @@ class HeardNodes {
   }
 
   const Nanoseconds recent_;
-  std::map<std::string, Nanoseconds> heard_;  // when the last letter of each node came
+  std::map<std::string, Nanoseconds> heard_;  // when the last message of each node came
   bool news_ = false;
 };
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages ("letters") between arbiters: a gang's members send reports to its coordinator, and the
-// coordinator sends orders to members and questions to nodes that it has not heard.
+// The messages (GangLetter) between arbiters: a gang's members send reports to its coordinator. The
+// coordinator sends orders to members, and questions to nodes from which no report has come.
 //
-// A letter is one datagram of text. A letter that is lost, comes late or comes twice does no harm: each
-// report and each order has the whole state, writers repeat their letters, and readers ignore a letter that
-// is older than one that they have read. An arbiter does not understand letters of another version, so
-// arbiters of different versions are out of contact. Pure functions; any thread.
+// A message is one datagram of text. A message that is lost, comes late or comes twice does no harm. Each
+// report and each order has the whole state, and senders repeat their messages. Receivers ignore a message
+// that is older than one that they have received. An arbiter does not understand messages in another version
+// of this format, so arbiters with different versions are out of contact. Pure functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -26,19 +26,19 @@ struct GangPatience {
   bool operator==(const GangPatience&) const = default;
 };
 
-// Asks a node that the coordinator has never heard, or not for a while, whether the job has processes there.
+// Asks a node whether the job has processes there. The coordinator sends this to nodes that have never
+// reported, or have not reported for a while.
 struct GangQuestion {
   bool operator==(const GangQuestion&) const = default;
 };
 
 struct GangLetter {
-  std::string node;  // Slurm's name of the writer's node
+  std::string node;  // Slurm's name of the sender's node
   std::uint32_t job = 0;
   std::uint64_t run = 0;     // how often the job was requeued; each run is a gang of its own
-  std::uint64_t life = 0;    // the writer's number for this run of its arbiter, different at each start;
-                             // never zero
-  std::uint64_t number = 0;  // counts the letters that the writer has sent in this life
-  std::uint64_t reader = 0;  // in an answer: the life of the arbiter whose report it answers
+  std::uint64_t life = 0;    // a random number that the sender's arbiter draws at each start; never zero
+  std::uint64_t number = 0;  // counts the messages that the sender has sent since the start of its arbiter
+  std::uint64_t reader = 0;  // in an answer to a report: the `life` of the report's sender
   std::uint32_t nodes = 0;   // in a report: number of nodes of the job
   bool is_new = false;       // in a report: this member cannot have an order from an earlier coordinator
   std::variant<GangReport, GangOrder, GangPatience, GangQuestion> what;
@@ -47,16 +47,16 @@ struct GangLetter {
 };
 
 std::string format_letter(const GangLetter& letter);
-// Returns nullopt if the text is no letter of this version.
+// Returns nullopt if the text is no message in this version of the format.
 std::optional<GangLetter> parse_letter(std::string_view text);
-// Returns true if the text is a letter of another version.
+// Returns true if the text is a message in another version of the format.
 bool is_of_another_version(std::string_view text);
 
-// Finds the letters of one writer that are newer than all its letters before.
+// Tells which messages of one sender are newer than all messages received from it before.
 class NewestLetter {
  public:
-  // Returns true if the letter is newer than the newest known letter, and remembers it. A letter that the
-  // writer's arbiter sent in another life, before or after a restart, always counts as newer.
+  // Returns true and remembers the message if it is newer than the newest known message. A message with
+  // another `life` (from before or after a restart of the sender's arbiter) always counts as newer.
   bool take(const GangLetter& letter) {
     if (letter.life == life_ && letter.number <= number_) return false;
     life_ = letter.life;

@@ -40,8 +40,8 @@ void GangMembers::report(TenantId tenant, const Job& job, const GangReport& repo
   row.reported = now;
   row.due = row.sent + times_.pause;
   if (now >= row.due) send(row, now);
-  // The core may have forgotten the tenant and its state, so it is told again that the tenant has turns by
-  // itself.
+  // The core may have forgotten the tenant and its state, so it is told again that the tenant has turns
+  // without orders.
   if (row.alone) begin_alone(tenant, row, row.started);
 }
 
@@ -112,8 +112,8 @@ void GangMembers::excuse(const GangLetter& letter, Nanoseconds now) {
     if (row.job.number == letter.job && row.contact == Contact::sought) row.heard = now;
 }
 
-// If the tenant has no work on the GPU, its place in the running set becomes free for the first job in the
-// line.
+// If the tenant has no work on the GPU, the command becomes `wait`. The tenant then leaves its place in the
+// running set to the first job in ApartLine.
 void GangMembers::give_up(TenantId tenant, Row& row, Nanoseconds now) {
   if (row.contact == Contact::given_up) return;
   set_contact(tenant, row, Contact::given_up);
@@ -141,8 +141,8 @@ void GangMembers::advance_line(Nanoseconds now) {
 }
 
 // Returns nullopt if the job may not begin yet; otherwise the time at which Slurm started the job, or zero if
-// this time is unknown. A job whose turn has begun may continue. If Slurm does not answer for long, or does
-// not list the job, the job may begin, and goes_before() orders such jobs by number.
+// this time is unknown. A job that had work on the GPU may continue. If Slurm does not answer for long, or
+// does not list the job, the job may begin, and Gangs::goes_before() orders such jobs by number.
 std::optional<Nanoseconds> GangMembers::place_in_line(const Row& row, Nanoseconds now) const {
   const auto started =
       line_.may_begin(row.job.number, row.apart_since, [this](std::uint32_t job) { return has_passed(job); });
@@ -175,8 +175,8 @@ void GangMembers::set_contact(TenantId tenant, Row& row, Contact contact) {
   changes_.push_back(tenant);
 }
 
-// Returns the length of silence after which the coordinator counts as lost. If it is lost already, or has
-// never answered, returns the length after which it is given up.
+// Returns the length of silence after which the coordinator counts as lost. If the coordinator is lost
+// already, or has never answered, returns the length after which it is given up.
 Nanoseconds GangMembers::patience(const Row& row) const {
   switch (row.contact) {
     case Contact::sought:
@@ -203,8 +203,8 @@ void GangMembers::advance(Nanoseconds now) {
       row.is_doubted = true;
       doubtful_.emplace_back(row.job.number, row.job.run);
     }
-    // Reports a coordinator that was heard lately and has been silent for the time `never`. A coordinator
-    // that was not heard lately is given up after this time (below).
+    // Reports a coordinator that has not answered for the time `never`, if its node has sent a message lately
+    // (patience()). A coordinator whose node has sent none is given up after this time (below).
     if (row.contact == Contact::sought && !row.is_told && now - row.heard >= times_.never &&
         patience(row) > times_.never) {
       row.is_told = true;

@@ -2,13 +2,14 @@
 // The gangs that have tenants on this node. GangMembers sends the reports of these tenants to the
 // coordinators, and hands the coordinators' orders to the core.
 //
-// A report is repeated until it is answered, and then every second, so that member and coordinator each
-// notice when the other falls silent. A gang whose coordinator is silent begins no turn. If the coordinator
-// stays silent for long, it is given up and the gang is apart (docs/multi-node.md, "Words"): a job must not
-// wait forever for a node that is gone, or for arbiters that cannot reach each other. The tenants of a gang
-// that is apart have turns on each node without orders. Jobs that are apart have their turns one after the
-// other, in the order in which Slurm started these jobs (apart_line.h). If a coordinator asks about a job
-// without processes on this node, the answer says that the job has none here.
+// A report that is not answered is repeated every 100 ms for a second. After that, and after an answer, it is
+// repeated every second. So member and coordinator each notice when the other is silent. A gang whose
+// coordinator is silent begins no turn. If the coordinator stays silent for long, it is given up and the gang
+// is apart (docs/multi-node.md, "Words"). Otherwise a job could wait forever for a node that is gone, or for
+// arbiters that cannot reach each other. The tenants of a gang that is apart have turns on each node without
+// orders. Jobs that are apart have their turns one after the other, in the order in which Slurm started these
+// jobs (apart_line.h). If a coordinator asks about a job without processes on this node, the answer is a
+// report with `present` false.
 //
 // Pure: no socket, clock or thread. One thread at a time.
 #pragma once
@@ -29,23 +30,23 @@ namespace sharedgpu {
 struct GangTimes {
   Nanoseconds repeat = std::chrono::milliseconds(100);  // pause before an unanswered report is repeated
   Nanoseconds heartbeat = std::chrono::seconds(1);      // pause before an answered report is repeated
-  // Least time between two letters of a gang to one node, except answers to questions. This pause bounds the
-  // number of letters if processes change their state all the time.
+  // Least time between two messages of a gang to one node, except answers to questions. This pause bounds the
+  // number of messages if processes change their state all the time.
   Nanoseconds pause = std::chrono::milliseconds(10);
   Nanoseconds silence = std::chrono::seconds(5);  // a node that is silent for this time is out of contact
-  // A node from which no letter about any job came lately is given up after this time.
+  // A node from which no message about any job came lately is given up after this time.
   Nanoseconds never = std::chrono::seconds(10);
-  // A node that was heard lately is given up after a silence of this time. Before that, no other node can
-  // know whether a turn has begun or ended on the silent node. Nodes that decided by themselves could decide
-  // differently: two jobs could have turns on different nodes and wait for each other. If the node is really
-  // gone, Slurm ends the job within minutes.
+  // A node that had sent a message in the time `recent` before its silence is given up after this time.
+  // Before that, no other node can know whether a turn has begun or ended on the silent node. Nodes that
+  // decided by themselves could decide differently: two jobs could have turns on different nodes and wait for
+  // each other. If the node is really gone, Slurm ends the job within minutes.
   Nanoseconds gone = std::chrono::hours(1);
-  Nanoseconds recent = std::chrono::hours(1);  // how long a node counts as heard lately
+  Nanoseconds recent = std::chrono::hours(1);  // a message that is older did not come "lately"
   // The time for which a new gang waits for processes on nodes that have none. The processes of a job usually
   // all come within this time. A longer wait would delay jobs whose steps use only some of their nodes.
   Nanoseconds gathering = std::chrono::seconds(2);
-  // If a job has had no order for this time, the user may have named a wrong node as the coordinator's. Slurm
-  // is then asked for the job's first node.
+  // If a job has had no order for this time, the user may have named a wrong node as the coordinator's node.
+  // Slurm is then asked for the job's first node.
   Nanoseconds doubt = std::chrono::seconds(3);
   // Pause between two questions to Slurm for a job's nodes, after Slurm has answered once.
   Nanoseconds listing = std::chrono::minutes(1);
@@ -75,9 +76,9 @@ class GangMembers {
     Contact contact = Contact::sought;
     std::optional<GangOrder> order;  // the last order
     bool alone = false;              // the coordinator is given up, and the core was told that the tenant has
-                                     // turns by itself
+                                     // turns without orders
   };
-  // A letter to the arbiter of `node`.
+  // A message to the arbiter of `node`.
   struct Sent {
     std::string node;
     GangLetter letter;
@@ -92,14 +93,14 @@ class GangMembers {
   void set_node(std::string node) { node_ = std::move(node); }
   // Call when the core has a new report about the tenant (TellGang).
   void report(TenantId tenant, const Job& job, const GangReport& report, Nanoseconds now);
-  // Call when a letter of a coordinator has come. `all_known`: all processes that were here before the
+  // Call when a message of a coordinator has come. `all_known`: all processes that were here before the
   // arbiter started have reconnected or are gone.
   void hear(const GangLetter& letter, bool all_known, Nanoseconds now);
   // Call when Slurm has named the nodes of a job that take_doubtful() returned. `nodes` is the number of
   // these nodes, and `coordinator` the name of the first one.
   void correct(const Run& run, std::uint32_t nodes, const std::string& coordinator, Nanoseconds now);
-  // Call when the letter could not be sent. The time until `now` then does not count as the coordinator's
-  // silence.
+  // Call when the message could not be sent. If the coordinator has given no order yet, the time until `now`
+  // then does not count as the coordinator's silence.
   void excuse(const GangLetter& letter, Nanoseconds now);
   // Call when Slurm has answered the question that was asked at `asked`, see ApartLine.
   void list(std::vector<StartedJob> jobs, Nanoseconds asked) { line_.list(std::move(jobs), asked); }
@@ -108,11 +109,11 @@ class GangMembers {
   // Returns when to call advance() again; nullopt: there are no gangs.
   std::optional<Nanoseconds> wake() const;
 
-  // The letters to send, and the orders for the core. Each letter and each order is returned once.
+  // The messages to send, and the orders for the core. Each message and each order is returned once.
   std::vector<Sent> take_letters() { return std::exchange(letters_, {}); }
   std::vector<GangOrdered> take_orders() { return std::exchange(orders_, {}); }
-  // Returns tenants of gangs that have gained or lost contact, or whose coordinators have not answered from
-  // the start.
+  // Returns tenants whose gangs have gained or lost contact since the last call, and tenants whose
+  // coordinator has not answered since the first report.
   std::vector<TenantId> take_changes() { return std::exchange(changes_, {}); }
   // Returns jobs whose coordinators give no orders. The user may have named a wrong node, so the caller asks
   // Slurm for the nodes of these jobs.
@@ -128,14 +129,14 @@ class GangMembers {
   struct Row : Gang {
     GangReport report;
     Nanoseconds reported{};       // when the core made the report
-    Nanoseconds heard{};          // when the coordinator last wrote; before its first letter: when the first
-                                  // report was sent
-    Nanoseconds due{};            // when to send the next letter
-    Nanoseconds sent = kLongAgo;  // when the last letter was sent
+    Nanoseconds heard{};          // when the coordinator's last message came; before its first message: when
+                                  // the core made the first report
+    Nanoseconds due{};            // when to send the next message
+    Nanoseconds sent = kLongAgo;  // when the last message was sent
     Nanoseconds sought_since{};
     Nanoseconds apart_since{};  // if the gang is apart: when it came apart
     bool began = false;         // the tenant had work on the GPU when the coordinator was given up
-    Nanoseconds started{};      // if the tenant has turns by itself: when Slurm started the job; zero:
+    Nanoseconds started{};      // if the tenant has turns without orders: when Slurm started the job; zero:
                                 // unknown
     bool is_doubted = false;    // take_doubtful() has named the job
     bool is_corrected = false;  // Slurm has named the job's nodes

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rules of a tenant's account. The account counts the tenant's lag: the GPU time that the tenant was
 // entitled to and has not had. A negative lag is a debt. A policy chooses how a tenant earns lag and pays for
-// GPU time, and how large lag and debt may be; scheduler/lag_account.h computes the account. Pure.
+// GPU time, and how large lag and debt may be. scheduler/lag_account.h computes the account. Pure.
 #pragma once
 
 #include <algorithm>
@@ -14,16 +14,17 @@ namespace sharedgpu {
 struct AccountRules {
   enum class Earns : std::uint8_t {
     nothing,
-    pauses,  // a tenant earns its share of the time in which it neither has the GPU nor asks for it
-    share,   // a tenant earns its share of the domain's time, while others wait
-    due,     // a tenant earns its share (the smallest on any of its GPUs) while tenants take turns and any of
-             // these tenants has a lease
+    pauses,  // if n running sets take turns, a tenant earns 1/n of the time in which it neither has the GPU
+             // nor asks for it
+    share,   // while tenants wait, a tenant earns its share of the domain's time (ActivityInterval::share)
+    due,     // while tenants of the domain take turns and one of them has a lease, a tenant earns its share
+             // of a GPU's time (ActivityInterval::due)
   };
   enum class Pays : std::uint8_t {
     nothing,
     turns,          // a tenant pays for the time in which it has the GPU and others wait
-    part_of_turns,  // as for `turns`, and also while the tenant is entering; all tenants that have the GPU or
-                    // are entering share the payment equally
+    part_of_turns,  // as for `turns`, and also while the tenant is entering. All tenants that have the GPU or
+                    // are entering pay equal parts.
     // While some tenants take turns, a tenant pays for the time in which it has the GPU. Tenants that have
     // the GPU together divide the payment in proportion to `due`.
     due,
@@ -35,8 +36,8 @@ struct AccountRules {
   // If the window is longer than `most_turns` turns, the window bounds the account: debt is at most the
   // window, and lag at most the tenant's share of the window.
   Nanoseconds window{};
-  Nanoseconds forgets_in{};  // a pause of this length reduces a debt to 1/e of it; zero: pauses forgive
-                             // nothing
+  Nanoseconds forgets_in{};  // a pause of this length divides a debt by e (2.718); zero: pauses do not reduce
+                             // debts
 };
 
 // Returns the largest lag that the window permits. A tenant with a limit may save unused time for later, but
@@ -51,7 +52,7 @@ constexpr bool is_full(const AccountRules& rules, Nanoseconds lag, const TenantV
   return lag > Nanoseconds{} && lag >= scaled(most_lag(rules, tenant.due, tenant.claims.limit), kFull);
 }
 
-// Returns the lag that a tenant had when its turn began, `elapsed` ago.
+// Returns the lag that a tenant had when its gates were opened, which was `elapsed` ago.
 constexpr Nanoseconds lag_when_served(const TenantView& tenant, Nanoseconds elapsed) {
   return tenant.lag + scaled(elapsed, 1 - tenant.due);
 }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // credit: while any tenant waits, each tenant that has the GPU or asks for it earns in proportion to its
-// units. A tenant pays for the time in which it has the GPU or is entering. A tenant pays twice for its
-// overuse: the time from the end of its turn until its work has ended. The tenant with the most lag is next,
-// even directly after its own turn. So tenants share the time in proportion to their units.
+// units. A tenant pays for the time in which it has the GPU or is entering. If a tenant's work outlasts its
+// turn, the tenant pays twice for the time from the end of the turn to the end of the work. The tenant with
+// the most lag is next, even directly after its own turn. So tenants share the time in proportion to their
+// units.
 //
-// A tenant that pauses earns nothing and keeps its lag. All tenants together earn as much as the tenants with
-// the GPU pay. So the sum of all lags is constant until a tenant reaches the bound on lag and debt, which is
-// the length of four turns.
+// A tenant that pauses earns nothing and keeps its lag. If no work outlasts its turn, all tenants together
+// earn as much as the tenants with the GPU pay. So the sum of all lags is then constant until a tenant
+// reaches the bound on lag and debt, which is the length of four turns.
 //
-// Nobody starves: a tenant with the largest debt reaches the largest lag within twice the bound divided by
-// its share. After that, each other tenant has at most one turn before this tenant: of tenants with equal
-// lag, the tenant that has waited longest goes first.
+// Nobody starves: the wait from the largest possible debt to the largest possible lag is at most twice the
+// bound, divided by the tenant's share. After that, every other tenant has at most one turn before this
+// tenant, because the tenant that has waited longest goes first among tenants with equal lag.
 #pragma once
 
 #include "arbiter/policy/policy.h"

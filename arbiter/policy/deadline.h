@@ -10,9 +10,10 @@
 // cost more than it gains, since memory moves with every piece of work. Second, if the processes of the
 // preempted tenant wait for each other, that tenant's last drain took less time than the deadline. After a
 // longer drain, the deadline would be missed in spite of the preemption. Third, the debt of the tenant with
-// deadlines is at most one deadline, or half a slice (elastic.h) if that is longer (allowance()). So a piece
-// of work that can meet its deadline is done in one turn, and a tenant that always has work is served as
-// under elastic. A tenant that does not meet the conditions waits for its turns like any other.
+// deadlines is below allowance(): one deadline of at most 100 ms, or half a slice (elastic.h) if that is
+// longer. So a piece of work that can meet its deadline is done in one turn, and a tenant that always has
+// work is served as under elastic. A tenant that does not meet the conditions waits for its turns like any
+// other.
 //
 // All other tenants in the domain of a tenant with deadlines run one at a time, since each running tenant has
 // to drain before the tenant with deadlines can begin. The backlog limit of these tenants is smaller

@@ -35,8 +35,9 @@ constexpr bool is_exclusive(const EntitlementRules& rules, const Claims& claims)
 }
 
 // Returns the backlog limit that a tenant with these `claims` sets for all tenants in its domain while
-// tenants have to take turns: a quarter of the tenant's deadline, but at least 2 ms and at most 20 ms.
-// Returns zero for the default limit (interposer/backlog/ahead.h).
+// tenants have to take turns. The limit is a quarter of the tenant's deadline, but at least 2 ms and at most
+// 20 ms. Returns zero if the tenant sets no limit; the default limit (interposer/backlog/ahead.h) then
+// applies.
 constexpr Nanoseconds backlog_limit_beside(const EntitlementRules& rules, const Claims& claims) {
   constexpr int kPerDeadline = 4;
   constexpr std::chrono::milliseconds kLeast{2};
@@ -45,8 +46,8 @@ constexpr Nanoseconds backlog_limit_beside(const EntitlementRules& rules, const 
   return std::clamp<Nanoseconds>(claims.deadline / kPerDeadline, kLeast, kMost);
 }
 
-// Returns true if handoffs take at most a tenth of the tenant's deadline. If handoffs take longer, it costs
-// more than it gains to let the tenant go first with every piece of work.
+// Returns true if handoffs take at most a tenth of the tenant's deadline. If handoffs take longer, the
+// handoffs for every piece of work cost more time than the tenant gains by going first.
 constexpr bool is_quick(const TenantView& tenant, const TurnView& turn) {
   constexpr int kHandoffs = 10;
   return tenant.claims.deadline > kHandoffs * std::max(tenant.handoff, turn.turn.handoff);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // fcfs: first come, first served. A tenant that has the GPU keeps it until the tenant has no work there. So
-// handoffs take almost no time, and waits are as long as the work of others.
+// handoffs are rare, and waits are as long as the work of others.
 //
 // Nobody starves: a tenant waits until each tenant that began to wait before it has had one turn. A turn ends
 // with the current work or after Quantum, which is a day by default. During a turn, other tenants that fit on

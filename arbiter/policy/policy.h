@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A scheduling policy ranks the waiting tenants, decides which tenants make room for which, and sets the
-// parameters of the scheduler's mechanisms. It does not handle memory.
+// A scheduling policy ranks the waiting tenants, decides which running tenants make room for a waiting
+// tenant, and sets the parameters of the scheduler's mechanisms. It does not handle memory.
 //
 // The core knows what is possible: which tenants fit together, cannot evict, have drained or are idle. The
 // core asks a policy which waiting tenant is next, whether running tenants make room for that tenant, and how
@@ -40,9 +40,8 @@ struct PolicyRules {
   EntitlementRules entitlement = {};
   AccountRules account = {};
   Preemption preemption = Preemption::never;
-  // If true, the account of the tenant for which a turn began decides when the turn ends: when it has fallen
-  // far enough below the account of a waiting tenant (scheduler/turn_end.h). allowance() (entitlement.h)
-  // computes the limit from TurnLength. If false, a turn ends after TurnLength.
+  // If true, a turn ends when the tenant for which it began has a debt of allowance() (entitlement.h), see
+  // scheduler/turn_end.h. If false, a turn ends after TurnLength.
   bool lag_ends_turns = false;
   // If true, and a waiting tenant preempts nobody, then waiting tenants of lower rank preempt nobody either.
   bool preempts_by_rank = true;
@@ -56,7 +55,7 @@ class Policy {
   std::string_view name() const { return name_; }
   const PolicyRules& rules() const { return rules_; }
 
-  // The order in which waiting tenants are served.
+  // The rank of a waiting tenant: the tenant with the highest rank is next.
   virtual Rank rank(const TenantView& waiting, const TurnView& turn) const = 0;
 
   // Returns true if `waiting` preempts `running`, whose protection (preemption.h) has ended. By default
@@ -72,9 +71,10 @@ class Policy {
   virtual bool extends(const TenantView& running, const TenantView& waiting, const TurnView& turn) const;
 
   // The order in which running tenants keep their leases if some have to leave, because the running set has
-  // outgrown the GPU or because another tenant enters. By default, during a turn the tenant for which the
-  // turn began leaves last, and a tenant that requests too much memory leaves first. After the turn, the
-  // tenant that entered last leaves last, since it has had the least time.
+  // outgrown the GPU or because another tenant enters. By default, an idle tenant leaves first. During a
+  // turn, the tenant for which the turn began leaves last, and among the others a tenant that requests too
+  // much memory leaves first. After the turn, the tenant that entered last leaves last, since it has had the
+  // least time.
   virtual Rank retain(const TenantView& running, const TurnView& turn) const;
 
   // The length of turns; turn_length.h describes the arguments and the default.

@@ -4,7 +4,7 @@
 // all others.
 //
 // Nobody starves: no tenant has a second turn before each waiting tenant has had one. So a tenant waits for
-// one turn of each other running set and the handoffs between these turns, about MaxWait in total. A paying
+// one turn of every other running set and the handoffs between these turns, about MaxWait in total. A paying
 // tenant cannot precede others forever, since its turns use up the time that it has earned. A tenant that was
 // preempted gets only the rest of its turn.
 #pragma once

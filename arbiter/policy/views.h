@@ -44,15 +44,17 @@ struct TenantView {
 
   // For a tenant that runs:
   Nanoseconds elapsed{};  // time since the tenant's gates were opened
-  // GPU time of one of its submissions, if the tenant ends its turn early instead of making a submission that
-  // would outlast the turn. Zero: the tenant does not end its turn early, or the time is unknown.
+  // GPU time of one submission of the tenant, if the tenant ends its turn early instead of making a
+  // submission that would outlast the turn. Zero: the tenant does not end its turn early, or the time is
+  // unknown.
   Nanoseconds submission{};
-  // Duration of the tenant's last drain, if its processes waited for each other and so had to submit more;
-  // else zero.
+  // Duration of the tenant's last drain, if its processes had to submit more work in order to drain, because
+  // they waited for each other. Otherwise zero.
   Nanoseconds last_drain{};
   bool leads = false;  // this turn began for the tenant
   bool grows = false;  // the tenant requests more memory than the GPU has left beside the running set
-  bool idle = false;   // the tenant has had no work for longer than a handoff takes
+  bool idle = false;   // the tenant has had no work for so long that its turn is over, see
+                       // scheduler/idleness.h
 };
 
 struct TurnView {

@@ -223,10 +223,11 @@ bool MemoryBooks::is_promised_already(const Session& session, const Residencies&
 // Resolves a deadlock: each session with memory on the GPU asks for more memory before it can leave, or
 // cannot evict. The request of the session whose gate closed last is refused. A deadlock can also span two
 // nodes: a gang with memory here waits for memory on another node, and another tenant waits for memory here.
-// Then only one node refuses a request: the node on which the younger of the two tenants waits.
+// Then only one node is to refuse a request. So this node refuses it only if the refused tenant began to wait
+// later than the gang that waits for memory on another node.
 void MemoryBooks::refuse_last(const Gpu& gpu, const Residencies& all) {
   const Session* last = nullptr;
-  // Among sessions whose job waits for memory on another node, the session of the youngest tenant.
+  // Among sessions whose job waits for memory on another node, a session of the gang that began to wait last.
   const Session* youngest = nullptr;
   const auto age = [&](const Session& session) {
     return std::pair(all[session].gang_since, session.tenant->job);
@@ -306,7 +307,7 @@ Nanoseconds MemoryBooks::crowded_until(const Session& session, const Residency& 
 }
 
 // Returns true if the memory `use` of the session fits on the GPU beside all memory that can never leave the
-// GPU, and every other tenant that could run without this growth can still run.
+// GPU. In addition, every other tenant that could run without this growth must still be able to run.
 bool MemoryBooks::could_ever_fit(const Session& session, const MemoryUse& use, Basis basis) const {
   const Gpu& gpu = *session.gpu;
   // Memory that other sessions ask to pin counts as pinned.
@@ -339,7 +340,7 @@ bool MemoryBooks::could_ever_fit(const Session& session, const MemoryUse& use, B
   if (use.pinned <= of(session).use.pinned) return true;
 
   const Bytes growth = use.pinned - of(session).use.pinned;
-  std::map<const Tenant*, Bytes> needs;  // evictable memory of each other tenant
+  std::map<const Tenant*, Bytes> needs;  // evictable memory of every other tenant
   for (const Session* other : gpu.sessions)
     if (other->tenant != session.tenant)
       needs[other->tenant] += minus(use_of(other).footprint(), use_of(other).pinned);
@@ -362,8 +363,8 @@ MemoryBooks::Evictable MemoryBooks::evictable(const Tenant& tenant, const StepNa
   return sum;
 }
 
-// Unused host memory that no cgroup is charged for can hold evicted memory later. So the swappable memory
-// that has no host memory yet is subtracted from it.
+// Unused host memory for which no cgroup is charged can hold evicted memory later. To count this memory once,
+// the swappable memory that has no host memory yet is subtracted from the unused memory.
 void MemoryBooks::Evictable::add(const Holding& holding, bool same_step) {
   const MemoryUse& use = holding.use;
   const Bytes unused = minus(holding.uncharged, holding.away);
@@ -374,8 +375,8 @@ void MemoryBooks::Evictable::add(const Holding& holding, bool same_step) {
   if (same_step) of_step += evictable;
 }
 
-// A session that requests growth on the GPU may state less away memory than was granted, see Usage. Other
-// reports of the session do not.
+// A session that requests growth on the GPU may state less away memory than was granted, see Usage. The
+// request is judged with this smaller amount.
 MemoryBooks::Holding MemoryBooks::holding(const Session& session, const MemoryUse& use) const {
   const SessionBook& its = of(session);
   return {use, std::min(its.away, its.away_if_granted), its.uncharged};
@@ -447,8 +448,8 @@ Bytes MemoryBooks::host_held(const Tenant& tenant) const {
   return sum;
 }
 
-// If the growth exceeds both the limit by units and the job's own limit, the result is the limit by units: on
-// sites that add host memory for each unit, more units also raise the job's own limit.
+// If the growth exceeds both the limit by units and the job's own limit, the result is the limit by units.
+// The reason is that more units also raise the job's own limit on sites that add host memory for each unit.
 MemoryBooks::Passed MemoryBooks::passed_limit(const Session& session, Bytes size, bool pinned) const {
   MemoryUse use = of(session).use;
   if (!pinned) use.swappable += size;

@@ -25,8 +25,8 @@ void MemoryBooks::ask_for_away(const Session& session, std::uint64_t request, co
 }
 
 // Away memory needs no room on the GPU, so its growth is granted or refused at once. A request waits in two
-// cases: during the recovery, when other sessions may not have reported their memory, and while the host
-// memory of freed device memory has not been returned.
+// cases. During the recovery, other sessions may not have reported their memory. And the tenant's processes
+// may still hold host memory for device memory that they have freed.
 void MemoryBooks::judge_away(const Session& session, const Residency& at) {
   SessionBook& its = book(session);
   if (its.away_requests.empty() || its.away_unjudged) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The movement of memory: free memory of the GPU goes to the sessions that need it. If it does not suffice,
-// other sessions evict.
+// The movement of memory: free memory of the GPU goes to the sessions that need memory. If the free memory
+// does not suffice, other sessions evict.
 //
 // To change the order in which sessions evict, change the sort in evict(), which reads SessionBook and
 // Residency. If the sort needs another value, add the value to Residency (residency.h) and set it in
@@ -42,9 +42,13 @@ void MemoryBooks::begin(const Gpu& gpu, const Residencies& at) {
   gpus_[gpu].usable = usable(gpu);
 }
 
-// Hands out free memory in this order: pinned memory, which cannot wait for a turn; sessions that run; a
-// tenant that needs memory to drain; sessions that ask for memory while they leave; the tenant for which the
-// turn began; the other members of the running set. Asks for evictions if the free memory does not suffice.
+// Hands out free memory in this order, and asks for evictions if the free memory does not suffice:
+//   1. pinned memory, which cannot wait for a turn;
+//   2. sessions that run;
+//   3. a tenant that needs memory to drain;
+//   4. sessions that ask for memory while they leave;
+//   5. the tenant for which the turn began;
+//   6. the other members of the running set.
 void MemoryBooks::rebalance(const Gpu& gpu, const Residencies& all) {
   const std::vector<Session*>& sessions = gpu.sessions;
   Bytes missing = pin_in_place(gpu, all);
@@ -103,8 +107,8 @@ void MemoryBooks::rebalance(const Gpu& gpu, const Residencies& all) {
   if (missing != Bytes{}) evict(gpu, missing, first, all);
 }
 
-// Call for a session whose process has nothing on the GPU according to surveys: its requests are granted at
-// once, and no other session evicts for them.
+// Call for a session whose process has nothing on the GPU according to surveys. Raises the session's limits
+// to the memory that it requests, the resident limit only during its turn. No other session evicts for this.
 void MemoryBooks::give_for_nothing(const Session& session, const Residency& at) {
   SessionBook& its = book(session);
   its.pin_limit = std::max(its.pin_limit, its.use.pinned);
@@ -162,9 +166,9 @@ Bytes MemoryBooks::pin_in_place(const Gpu& gpu, const Residencies& all) {
   return missing;
 }
 
-// Several tenants may be unable to drain without more memory. Returns the one that gets this memory first: of
-// those whose memory fits beside all memory that cannot leave at present, the tenant whose gates closed
-// first. Returns null if there is none.
+// Several tenants may be unable to drain without more memory. Returns the tenant that gets this memory first:
+// the tenant whose gates closed first, among the tenants whose memory fits beside all memory that cannot
+// leave the GPU at present. Returns null if there is no such tenant.
 const Tenant* MemoryBooks::first_to_fill(const Gpu& gpu, const Residencies& at) const {
   const Session* first = nullptr;
   for (const Session* session : gpu.sessions) {

@@ -70,8 +70,8 @@ class Evidence {
 
   // The memory of the session's process in the last survey; none if unknown.
   std::optional<Bytes> shown() const { return shown_; }
-  // The certain part of a claim: nothing before the first survey, and at most the memory that the last survey
-  // shows after it. If surveys cannot see the session's process, the whole claim counts as certain.
+  // The certain part of a claim: at most the memory that the last survey shows, and nothing before the first
+  // survey. If surveys cannot see the session's process, the whole claim counts as certain.
   Bytes certain(Bytes claim) const { return untold_ ? claim : std::min(claim, shown_.value_or(Bytes{})); }
   // The part of the session's claimed unevictable memory that surveys contradict.
   Bytes doubted() const { return unevictable_.doubted; }

@@ -26,8 +26,8 @@ class GrowthForecast {
     most_ = after;
     last_ = now;
   }
-  // Call when the session has freed memory. If the session waits for a turn, no growth is expected in this
-  // turn.
+  // Call when the session has freed memory. If the session waits for a turn, no growth is expected in that
+  // turn any more.
   void fell() { waits_ = false; }
   // Call when the session cannot grow until resume() is called. The growth expected after resume() is at most
   // `most`.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The limits on the host memory of a tenant's swap. Bytes; none: unlimited.
+// The limits on the host memory of a tenant's swap. In bytes; nullopt: unlimited.
 #pragma once
 
 #include <optional>
@@ -11,8 +11,8 @@ namespace sharedgpu {
 struct HostLimits {
   std::optional<Bytes> units;  // the host memory that the tenant's units entitle it to
   std::optional<Bytes> job;    // limit of the job's cgroup, which also counts the program's own memory
-  // The most host memory that the tenant's swap may use: `units`, or `job` less a margin, whichever is
-  // smaller.
+  // The most host memory that the tenant's swap may use: `units`, or the largest limit that a session reports
+  // for its step (MemoryUse::host_limit), whichever is smaller.
   std::optional<Bytes> budget;
 };
 

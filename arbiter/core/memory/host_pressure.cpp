@@ -9,7 +9,7 @@
 namespace sharedgpu {
 namespace {
 
-// The sessions of a tenant together allocate host memory in pieces of this size.
+// The sum of the pieces in which all sessions of a tenant allocate host memory, one piece for each session.
 constexpr Bytes kSlab = mebibytes(128);
 // Evictions are expected when less than 1 / kLastPart of the memory of a GPU is free.
 constexpr std::uint64_t kLastPart = 8;
@@ -25,8 +25,8 @@ Bytes round_up(Bytes size, Bytes step) { return {(size.count + step.count - 1) /
 }  // namespace
 
 // A tenant has to evict at most the amount by which the memory of all tenants exceeds the GPU. The tenant's
-// sessions evict in the order of evict(). If tenants are growing, others evict slightly more than the growth
-// needs.
+// sessions evict in the order that MemoryBooks::evict() chooses. If tenants are growing, others evict
+// slightly more than the growth needs.
 void MemoryBooks::expect_evictions(const Gpu& gpu, const Residencies& all) {
   const auto deferred = [&](const Session& session) {
     return all[session].tenant_wants ? of(session).forecast.deferred() : Bytes{};

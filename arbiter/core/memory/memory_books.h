@@ -30,8 +30,8 @@ struct SessionBook {
   // Promises: the limits on the session's resident evictable memory and on its pinned memory.
   Bytes resident_limit;
   Bytes pin_limit;
-  // The limit of a Restore that the session may not have received: even a session that is ready may still
-  // restore up to this limit.
+  // The limit of a Restore that may not have reached the session yet. When this Restore arrives, the session
+  // may restore up to this limit, even if it is ready now.
   Bytes restore_in_flight;
   Bytes granted_pins;  // the granted part of use.pinned, as of the last Verdict
   Bytes pin_request;   // resident memory that the session asks to pin in place; not in use.pinned yet
@@ -99,7 +99,7 @@ struct SessionBook {
   std::optional<Nanoseconds> less_host_since;  // when less host memory than prepared_host began to suffice
 
   bool lacks_room() const { return use.swappable > resident_limit || use.pinned > pin_limit; }
-  // The footprint on the GPU and the away memory.
+  // The footprint (resident or evicted) plus the away memory.
   Bytes size() const { return use.footprint() + away; }
   // Does not include memory that the session asks to pin, since the request may not be granted yet.
   Claimed claimed(Backend backend) const {
@@ -168,7 +168,7 @@ class MemoryBooks {
   // The memory of the session's process on the GPU that the session has not reported, as far as it counts
   // against the tenant.
   Bytes unreported(const Session& session) const;
-  // Returns true if surveys show that the session's process has nothing on the GPU, whatever it claims.
+  // Returns true if surveys show no memory of the session's process on the GPU, whatever the session claims.
   bool nothing_there(const Session& session) const { return of(session).evidence.nothing_there(); }
 
   // ---- phases ----
@@ -184,7 +184,8 @@ class MemoryBooks {
   void defer_growth(const Session& session);
   // Call at the end of a turn, after which the session must not restore memory.
   void hold_at_resident(const Session& session);
-  // Call when the session's process is stopped: memory that it was asked to evict stays on the GPU for now.
+  // Call when the session's process is stopped. Memory that the session was asked to evict then stays on the
+  // GPU for now.
   void freeze(const Session& session) { books_[session].resident_limit = books_[session].use.resident; }
 
   // ---- advancing a GPU; in this order ----
@@ -301,8 +302,9 @@ class MemoryBooks {
     Bytes away;
     Bytes uncharged;
   };
-  // The memory of a tenant's processes that the host must be able to hold, summed over all GPUs: away memory,
-  // all memory that the processes may have to evict, and further host memory for which no cgroup is charged.
+  // The memory of a tenant's processes that the host must be able to hold, summed over all GPUs. It consists
+  // of away memory, all memory that the processes may have to evict, and further host memory for which no
+  // cgroup is charged.
   struct Evictable {
     Bytes of_step;
     Bytes of_all;

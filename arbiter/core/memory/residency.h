@@ -13,8 +13,10 @@ struct Session;
 
 struct Residency {
   Phase phase = Phase::out;  // phase of the session's tenant
-  bool drained = true;   // the gate is closed and the work on the GPU is done, so the memory may be evicted
-  bool at_work = false;  // the gate is open, or the session has not drained since its gate closed
+  bool drained = true;   // the gate is closed, the session's work on the GPU is done, and its memory may be
+                         // evicted
+  bool at_work = false;  // the session may have work on the GPU: its gate is open, or it has not drained
+                         // since its gate closed
   bool submits_once = false;   // the session was allowed to submit once after it had drained
   bool leads = false;          // the turn was begun for the session's tenant
   bool wants = false;          // a thread waits at the session's gate
@@ -22,10 +24,13 @@ struct Residency {
   bool frozen = false;         // the session's process is stopped
   bool suspending = false;     // Slurm has announced that it will suspend the tenant
   bool revoked = false;        // the tenant's lease was ended without an answer from its processes
-  bool peers_drain = false;    // a process of the tenant that is not stopped has yet to drain
-  bool comes_late = false;     // the tenant's job may have a turn on other nodes, but has no turn here yet
+  bool peers_drain = false;    // while the tenant leaves: a process of its job on any node has yet to drain;
+                               // stopped processes of this node do not count
+  bool comes_late = false;     // the tenant's job may have a turn on other nodes; the tenant does not run
+                               // here, and this session has never run
   bool peers_grow = false;     // a process of the tenant's job on another node needs more memory to drain
-  Nanoseconds gang_since{};    // when the tenant's gang began to wait; all nodes agree which gang is older
+  Nanoseconds gang_since{};    // when the tenant's gang began to wait, by the coordinator's clock; the same
+                               // on all nodes
   Nanoseconds gates_closed{};  // when the tenant's gates last closed
   Nanoseconds last_ran{};      // when the tenant last held a lease
   // From this time on, other sessions of the tenant may wait for this session's next submission. max(): no

@@ -49,14 +49,14 @@ struct RecordLease {
 };
 
 // The session broke the protocol or cannot be served: send the reason to the session and close its
-// connection. SessionGone follows.
+// connection. The event SessionGone follows.
 struct Drop {
   SessionId session;
   std::string reason;
 };
 
-// Poll whether the session's process is stopped. The answer, Looked, may come late, or not at all if nothing
-// has changed.
+// Poll whether the session's process is stopped. The answer is the event Looked. It may come late, or not at
+// all if nothing has changed.
 struct Look {
   SessionId session;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Orders and reports, which the arbiters of a job that spans nodes send to each other. Plain values.
+// The orders and reports that the arbiters of a job that spans nodes send to each other. Plain values.
 //
 // The tenants of such a job, one on each of its nodes, are a gang. They have their turns at the same time,
 // since their processes may wait for each other on the GPUs. One arbiter coordinates the gang
@@ -26,7 +26,7 @@ struct GangOrder {
   std::uint64_t seen = 0;  // number of the last report that the coordinator has received from this member
   GangCommand command = GangCommand::wait;
   bool possible = false;  // all members are in contact, so that a turn can begin
-  bool apart = false;     // a node is unknown or silent for long: each node has independent turns
+  bool apart = false;     // a node is unknown or has been silent for long: each node has independent turns
   bool stopped = false;   // the tenant is stopped or suspended on some node, so no turn can begin
   bool wanted = false;    // a session waits for the GPU, on some node
   bool idle = false;      // the sessions of all nodes are idle
@@ -36,7 +36,8 @@ struct GangOrder {
   bool grows = false;     // while leaving: a member needs more memory to drain
   bool lacks = false;  // while leaving: a member is in no running set, so the other members cannot drain by
                        // submitting more work
-  // How many times in all this member may let its drained sessions submit once more.
+  // The total number of steps that were ordered so far. In a step, this member lets its drained sessions
+  // submit once more.
   std::uint64_t steps = 0;
   Nanoseconds since{};  // start of the gang's wait, by the coordinator's clock; the same for all members
 

@@ -6,7 +6,8 @@
 namespace sharedgpu {
 namespace {
 
-// Lease time must not become negative if the clock went backwards, as between two boots in a ledger.
+// A ledger may have records of two boots of the host, and the clock starts at zero at each boot. Lease time
+// must not become negative then.
 Nanoseconds between(Nanoseconds from, Nanoseconds to) { return std::max(to - from, Nanoseconds{}); }
 
 Nanoseconds time_of(const OpenLease& lease, Nanoseconds now) {
@@ -55,8 +56,8 @@ Nanoseconds LeaseBook::of_step(StepName step, Nanoseconds now) const {
   return sum;
 }
 
-// Returns the latest time at which the tenant is known to have held a lease on the GPU; the current time
-// unless its leases are doubted.
+// Returns the latest time at which the tenant is known to have held a lease on the GPU. This is `now` if at
+// least one of its open leases on the GPU is not doubted.
 Nanoseconds LeaseBook::end_of(TenantId tenant, const GpuUuid& gpu, Nanoseconds now) const {
   Nanoseconds end{};
   for (auto it = open_.lower_bound({.tenant = tenant, .gpu = gpu, .step = {}});

@@ -51,8 +51,9 @@ class LeaseBook {
   // Returns true if the step ever held a lease.
   bool knows(StepName step) const { return steps_.count(step) != 0; }
 
-  // The lease times that a checkpoint of the ledger records in addition to the open leases: the lease time of
-  // each step, and the tenant's lease time on each GPU before its oldest open lease on this GPU began.
+  // The lease times that a checkpoint of the ledger records in addition to the open leases. `steps`: the time
+  // of the closed leases of each step. `gpus`: the tenant's lease time on each GPU before its oldest open
+  // lease on this GPU began.
   struct Closed {
     std::map<StepName, Nanoseconds> steps;
     std::map<GpuUuid, Nanoseconds> gpus;

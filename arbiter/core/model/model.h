@@ -2,7 +2,7 @@
 // The GPUs, the tenants with their sessions, and the domains of GPUs and tenants that depend on each other.
 // The state of memory, turns and waiting is kept in other parts (memory/, turns/, scheduler/).
 //
-// Only Core's dispatch changes the model. Pointers to an entity are valid until the entity is removed.
+// Only the class Core changes the model. Pointers to an entity are valid until the entity is removed.
 #pragma once
 
 #include <algorithm>
@@ -41,7 +41,8 @@ struct Session {
   Backend backend = Backend::swap;
   bool resumes = false;      // the session's process was connected to an earlier arbiter
   bool can_be_away = false;  // the session's library can keep memory away (Usage::away)
-  // Attached has told the session that it may have away memory. Other sessions never request away memory.
+  // The message Attached has told the session that it may have away memory. Other sessions never request away
+  // memory.
   bool may_be_away = false;
 };
 
@@ -90,10 +91,11 @@ struct Gpu {
 struct Domain {
   Slot slot = 0;  // index among the domains
   std::vector<Gpu*> gpus;
-  std::vector<Tenant*> tenants;  // sorted by id; in a merged domain, only within each of its former domains
+  std::vector<Tenant*> tenants;  // sorted by id; if group() has merged domains, sorted only within each of
+                                 // the merged parts
   Rules rules;                   // the rules of the first GPU of the domain, in the host's order
   Nanoseconds due{};             // when the domain must be advanced next; zero: with the next event
-  Nanoseconds advanced{};        // when it was last advanced
+  Nanoseconds advanced{};        // when the domain was last advanced
 };
 
 inline bool attached(const Session* session) { return session->gpu != nullptr; }
@@ -141,7 +143,7 @@ class Model {
   // Recomputes the domains. A tenant's deadline can affect the rules for all tenants in its domain, see
   // makes_exclusive() and backlog_limit_beside() (entitlement.h).
   void find_domains();
-  // Sets the limits and Claims of the tenant's job.
+  // Sets the tenant's limits, and the Claims that its job states.
   void state(Tenant& tenant, const Limits& limits, const Claims& claims);
   // Call if a property of the tenant changes: the core then advances the tenant's domain at the end of the
   // current event.

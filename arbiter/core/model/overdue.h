@@ -5,9 +5,9 @@
 
 namespace sharedgpu {
 
-// A tenant keeps other tenants waiting for a GPU, since a certain time and for a certain reason. Either the
-// tenant has not left the GPU since its lease was revoked, or it has not evicted memory that it was told to
-// evict, or its stopped processes hold memory on the GPU.
+// Tells since when and why a tenant keeps other tenants waiting for a GPU. There are three reasons. The
+// tenant has not left the GPU since its lease was revoked. Or it has not evicted memory that it was told to
+// evict. Or its stopped processes hold memory on the GPU.
 struct Overdue {
   GpuUuid gpu;
   Nanoseconds since{};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A table with a row for each session, tenant or GPU of the model. Each part of the core has its own tables.
+// A table with a row for each session, tenant, GPU or domain of the model. Each part of the core has its own
+// tables.
 //
 // A row's index is the slot number of its entity. Slot numbers are small and are reused, so a lookup is an
 // array access. Only the part that owns the table can change its rows. References to rows are valid until

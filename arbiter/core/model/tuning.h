@@ -32,8 +32,8 @@ struct Tuning {
   TurnRules turns;
   // nullopt: the core waits without limit for a tenant that does not leave.
   std::optional<OveruseRules> overuse = {};
-  // An idle tenant that others wait for keeps its lease for at least idle_release and at most idle_cap; see
-  // scheduler/idleness.h.
+  // If others wait, a tenant loses its lease when it has been idle for a time between idle_release and
+  // idle_cap. After long pauses, a shorter time suffices, see scheduler/idleness.h.
   Nanoseconds idle_release = std::chrono::milliseconds(5);
   Nanoseconds idle_cap = std::chrono::seconds(1);
   // The length of the recovery period after a restart: the core waits for the sessions in the ledger before

@@ -7,8 +7,8 @@
 namespace sharedgpu {
 namespace {
 
-// The debt of a tenant that has ended is kept for this time. Even a tenant with a limit of 1/100 repays a
-// debt of 10 s within it (in 1,000 s).
+// The debt of a tenant that has ended is kept for this time. In this time, even a tenant with a limit of
+// 1/100 repays a debt of 10 s (in 1,000 s).
 constexpr std::chrono::minutes kKeptFor{20};
 
 }  // namespace

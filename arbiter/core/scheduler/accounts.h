@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The accounts of tenants. A tenant's account is the GPU time by which it lags behind its share; negative if
-// it has had more than its share.
+// The accounts of tenants. A tenant's account is the GPU time by which the tenant lags behind its share. The
+// account is negative if the tenant has had more than its share.
 //
 // An ActivityInterval describes what a tenant does, and lasts until the tenant does something else. An
 // account is computed when it is read, from this interval and the AccountRules of the tenant's policy

@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::chrono::seconds kLeastTimeout{10};
 constexpr std::chrono::seconds kMostTimeout{60};
-constexpr int kMostSilent = 3;  // after a silence of this many deadlines, a tenant limits no other
+constexpr int kMostSilent = 3;  // a tenant limits no other if it has reported nothing for this many
+                                // deadlines, see timeout_of()
 constexpr double kDecrease = 0.5;
 constexpr double kIncrease = 0.01;
 constexpr double kLeast = 0.05;

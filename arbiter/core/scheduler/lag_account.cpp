@@ -27,7 +27,7 @@ Nanoseconds earned(const AccountRules& rules, const ActivityInterval& did, Nanos
 
 // With Pays::due a tenant that has the GPU alone pays for all of its time. Tenants that have the GPU together
 // divide the payment for this time in proportion to their shares. So the lags of tenants that run together
-// fall equally, and the lags of waiting tenants rise by the same amount in total.
+// fall in proportion to their shares, and the lags of waiting tenants rise by the same amount in total.
 Nanoseconds paid(const AccountRules& rules, const ActivityInterval& did, Nanoseconds time) {
   switch (rules.pays) {
     case Pays::nothing:
@@ -43,9 +43,9 @@ Nanoseconds paid(const AccountRules& rules, const ActivityInterval& did, Nanosec
   return {};
 }
 
-// In a pause, a tenant's debt falls as if the tenant waited, and a part of the debt is forgotten. A tenant
-// with a limit keeps its debt, since a limit also covers pauses. A positive lag falls by the length of the
-// pause.
+// In a pause, a tenant's debt falls as if the tenant waited, and a part of the debt is forgotten. The debt of
+// a tenant with a limit falls only at the rate of the limit, since a limit also covers pauses. A positive lag
+// falls by the length of the pause.
 Nanoseconds after_pause(const AccountRules& rules, Nanoseconds lag, const ActivityInterval& did,
                         Nanoseconds time) {
   if (lag >= Nanoseconds{}) return std::max(lag - time, Nanoseconds{});

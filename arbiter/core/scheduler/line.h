@@ -20,7 +20,7 @@ struct InLine {
   Nanoseconds waited;
   TenantId place;  // of otherwise equal tenants, the lower number comes first
 
-  // The greatest tenant is served first.
+  // The tenant that compares greatest is served first.
   bool operator<(const InLine& other) const {
     const auto order = [](const InLine& its) {
       return std::tie(its.ordered, its.for_host, its.rank, its.waited);
@@ -29,9 +29,9 @@ struct InLine {
   }
 };
 
-// Reorders the gangs in the queue among themselves, by the time for which they have waited: the gang that has
-// waited longest gets the first of the positions that the policy has given to gangs. So all nodes serve gangs
-// in the same order. If two nodes preferred different gangs, neither gang could begin.
+// Reorders the gangs in the queue among themselves, except those that were ordered to enter: the gang that
+// has waited longest gets the first of the positions that the policy has given to these gangs. So all nodes
+// serve gangs in the same order. If two nodes preferred different gangs, neither gang could begin.
 void seat_gangs(std::vector<InLine>& line, const Gangs& gangs);
 
 }  // namespace sharedgpu

@@ -128,9 +128,10 @@ bool Overuse::has_left(const Tenant& tenant, const Residencies& at) const {
   });
 }
 
-// Returns the sessions of the tenant that others wait for; none unless the tenant is leaving, evicting or
-// stopped. If only some of these sessions have stopped processes, returns the others. If all are stopped,
-// returns those whose memory leaves no room for a waiting tenant, or all if there are none.
+// Returns the sessions of the tenant for which others wait; none unless the tenant is leaving, evicting or
+// stopped. If the processes of only some of these sessions are stopped, returns the other sessions. If all
+// are stopped, returns the sessions whose memory leaves no room for a waiting tenant; if there are no such
+// sessions, returns all.
 std::vector<const Session*> Overuse::awaited(const Tenant& tenant, const Residencies& at,
                                              Obstacles& obstacles) const {
   std::vector<const Session*> found;
@@ -199,9 +200,9 @@ bool Overuse::keeps_out_others(const Session& stopped, const Residencies& at, Ob
   return known->second.count(stopped.tenant) > 0;
 }
 
-// Returns the stopped tenants without whose memory a waiting tenant would have room, beginning with the
-// stopped tenant that has the most memory. Returns none of them if the waiting tenant would have no room even
-// without all of them.
+// For each waiting tenant that lacks room, chooses tenants whose stopped processes hold memory, the largest
+// first, until the waiting tenant would have room without this memory. Chooses none if it would lack room
+// even without the memory of all stopped processes. Returns all chosen tenants.
 std::set<const Tenant*> Overuse::find_obstacles(const Gpu& gpu, const Residencies& at) const {
   struct Part {
     Bytes needs;

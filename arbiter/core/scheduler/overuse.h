@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Overuse: a tenant keeps others waiting for a GPU in one of three ways. It has not left the GPU since its
-// lease was revoked; or it has not evicted memory that it was told to evict; or its processes are stopped,
-// and their memory on the GPU leaves no room for a waiting tenant.
+// Overuse: a tenant keeps others waiting for a GPU in one of three ways. The tenant has not left the GPU
+// since its lease was revoked. Or the tenant has not evicted memory that it was told to evict. Or its
+// processes are stopped, and their memory on the GPU leaves no room for a waiting tenant.
 //
 // Time counts as overuse while others wait, from the revocation until the tenant has drained and has evicted
 // as ordered. The measurement begins again at zero after that, or after a while without a waiting tenant. It
@@ -16,8 +16,8 @@
 //   - the arbiter itself does not run, and handles no messages.
 //
 // When a tenant exceeds MaxOveruse, the core notifies the daemon (Overstay), once for each GPU on which
-// others wait for the tenant. With OnOveruse=cancel the core repeats this, since the tenant may start new
-// processes.
+// others wait for the tenant. With OnOveruse=cancel the core repeats the notification, since the tenant may
+// start new processes.
 //
 // Overuse does not change which tenants run. It only makes the core notify the daemon. Not thread-safe.
 #pragma once
@@ -100,7 +100,7 @@ class Overuse {
   };
 
   // For each GPU that was checked: the tenants whose stopped processes hold memory that a waiting tenant
-  // needs, even if that tenant ran alone.
+  // would need even if the waiting tenant ran alone.
   using Obstacles = std::map<const Gpu*, std::set<const Tenant*>>;
 
   void watch(const Tenant& tenant, const Residencies& at, Obstacles& obstacles);

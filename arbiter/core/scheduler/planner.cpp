@@ -14,10 +14,10 @@ constexpr std::chrono::seconds kLongWait{10};
 
 }  // namespace
 
-// Goes through the members, beginning with those that the policy wants to retain. A member stays if it fits
-// beside the members before it that stay. One running member stays even if it does not fit, because revoking
-// its lease would make room for no tenant. It leaves only if it asks for more memory, or if the turn is over
-// and a tenant needs memory to drain.
+// Goes through the tenants of the running set, beginning with those that the policy wants to retain. A tenant
+// stays if it fits beside the earlier ones that stay. A running tenant stays even if it does not fit, as long
+// as no earlier tenant stays, because revoking its lease would make room for no tenant. Such a tenant leaves
+// only if it asks for more memory, or if the turn is over and a tenant needs memory to drain.
 std::vector<const Tenant*> Planner::overgrown(const Residencies& at) {
   Selection& selection = scheduler_.selection();
   selection.begin(domain_, memory_, at);
@@ -188,9 +188,10 @@ bool Planner::gives_up(const Candidate& member) const {
 
 // A job is apart if its nodes do not reach each other. Returns true if the waiting tenant's job is apart and
 // another job that is apart goes first. Jobs that are apart get the GPU one after the other, in the same
-// order on all nodes, and each keeps it until it ends. If two such jobs took turns, each could have its turn
-// on a different node, and wait there for its processes on the other node. A job with processes on this node
-// keeps its place in the order even if it does not ask for a turn, since it may have a turn on another node.
+// order on all nodes. Each job keeps the GPU until the job ends. If two such jobs took turns, each could have
+// its turn on a different node, and wait there for its processes on the other node. A job with processes on
+// this node keeps its place in the order even if it does not ask for a turn, since it may have a turn on
+// another node.
 bool Planner::waits_for_others_apart(const Tenant& waiter) const {
   if (waiter.job == 0 || waiter.gang) return false;
   return std::any_of(domain_.tenants.begin(), domain_.tenants.end(), [&](const Tenant* other) {
@@ -202,7 +203,7 @@ bool Planner::waits_for_others_apart(const Tenant& waiter) const {
 
 // Returns true if the waiting tenant fits beside the chosen tenants. A job that is apart never runs beside
 // another job on several nodes. If two such jobs ran together and one grew, the other job would have to leave
-// here. On another node, the growing job might wait for that other job.
+// here. On another node, the job that grew might wait for the job that left.
 bool Planner::fits_beside(const Tenant& waiter) const {
   const Selection& selection = scheduler_.selection();
   if (!selection.fits(waiter)) return false;
@@ -220,12 +221,13 @@ bool Planner::stays_for(const Tenant& member, const Tenant& waiter) const {
   return member.job != 0 && waiter.job != 0 && (!member.gang || gangs_.keeps_place(member));
 }
 
-// Returns true if the member may leave to make room for the waiting tenant: the member is idle or yields its
-// turn; or the turn is over and the policy does not extend the member's turn; or the policy lets the waiting
-// tenant preempt the member. For a recall, every member may leave unless stays_for() is true. If the waiting
-// tenant belongs to a gang whose turn has begun on other nodes, every member may leave, except a member of
-// an elder gang that is entering. Even that member may leave if a process on another node cannot drain
-// without the waiting tenant.
+// Returns true if the member may leave to make room for the waiting tenant. This is the case if the member is
+// idle or yields its turn, if the turn is over and the policy does not extend the member's turn, or if the
+// policy lets the waiting tenant preempt the member. For a recall, every member may leave unless stays_for()
+// is true. If the waiting tenant belongs to a gang whose turn has begun on other nodes, every member may
+// leave, with one exception. A member that is entering stays if its gang has waited longer than the waiting
+// tenant's gang. But even such a member may leave if a process on another node cannot drain without the
+// waiting tenant.
 bool Planner::may_leave(const Candidate& member, const Candidate& waiter) const {
   if (gangs_.must_enter(*waiter.tenant))
     return !member.tenant->gang || turns_.phase_of(*member.tenant) == Phase::running ||
@@ -242,7 +244,7 @@ bool Planner::may_leave(const Candidate& member, const Candidate& waiter) const 
 }
 
 // Deselects members that may leave, one after the other, until the waiting tenant fits, and returns true. If
-// the waiting tenant does not fit without all of them, selects all members again, deselects the waiting
+// the waiting tenant would not fit even if all of them left, selects all members again, deselects the waiting
 // tenant, and returns false.
 bool Planner::make_way(const Candidate& waiter, std::vector<const Candidate*>& leaving) {
   Selection& selection = scheduler_.selection();
@@ -296,7 +298,8 @@ bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move)
     if (moves_nobody && policy_.rules().preempts_by_rank) running_.preemptible = false;
     return false;
   }
-  // Selects members again that fit beside the entering tenant: they stay.
+  // Some of the leaving members may fit beside the entering tenant. Selects these members again, so that they
+  // stay.
   for (const Candidate* member : leaving) {
     selection.choose(*member->tenant, true);
     selection.choose(*member->tenant, selection.fits() && fits_beside(waiter));
@@ -336,9 +339,9 @@ bool Planner::ask_to_leave(const Candidate& waiting, const std::vector<const Can
 
 // Offers a turn to a gang that could begin a turn here. If several gangs do not fit together, only the eldest
 // gets an offer. A younger gang with an earlier offer may have begun its turn, so the elder gang gets an
-// offer only after that earlier offer has been withdrawn. All nodes agree which of two gangs is older, so no
-// two gangs wait for each other. The running set continues until the gang's turn begins. Until then, another
-// tenant may enter only if no member has to leave for it.
+// offer only after that earlier offer has been withdrawn. All nodes agree which of two gangs has waited
+// longer, so no two gangs wait for each other. The running set continues until the gang's turn begins. Until
+// then, another tenant may enter only if no member has to leave for it.
 void Planner::offer(const Candidate& waiting) {
   Selection& selection = scheduler_.selection();
   const Tenant& gang = *waiting.tenant;
@@ -354,10 +357,10 @@ void Planner::offer(const Candidate& waiting) {
   if (fits_beside(gang)) gangs_.offer(gang);
 }
 
-// Returns true if another job on several nodes is outside the running set, and either has not drained here,
-// or is in a turn during which its nodes have lost contact (it then leaves only to make room for tenants of
-// this node alone). Such a job may need its turn on other nodes, or more memory on this node, before it can
-// drain.
+// Returns true if another job on several nodes is outside the running set, and has not drained here or is in
+// a turn during which its nodes have lost contact. After a loss of contact, such a job leaves the running set
+// only for tenants that run on this node alone. The job may need its turn on other nodes, or more memory on
+// this node, before it can drain.
 bool Planner::another_job_drains(const Tenant& gang) const {
   return std::any_of(domain_.tenants.begin(), domain_.tenants.end(), [&](const Tenant* other) {
     return other != &gang && other->job != 0 && !turns_.in_set(*other) &&

@@ -27,7 +27,8 @@ class Planner {
         domain_(domain),
         policy_(*domain.rules.policy) {}
 
-  // Returns the members that have to leave because the memory of the running set has outgrown the GPU.
+  // Returns the tenants of the running set that have to leave, because the memory of the set has outgrown the
+  // GPU.
   std::vector<const Tenant*> overgrown(const Residencies& at);
   // Begins a pass: reads the running set, and sorts the tenants that wait.
   void begin(const Residencies& at);
@@ -38,7 +39,7 @@ class Planner {
   bool gives_another_turn() const { return extends_ && scheduler_.turn_of(domain_).over(); }
 
  private:
-  // A tenant, and the values of it that the policy uses.
+  // A tenant of the running set or a waiting tenant, with the values that the policy uses.
   struct Candidate {
     const Tenant* tenant;
     TenantView view;

@@ -173,8 +173,7 @@ void Scheduler::set_turn_length(const Domain& domain, const Residencies& at) {
   lengths_.update(domain, turn_demands(domain), selection_, memory_);
 }
 
-// False only if all tenants of the domain fit together. Evicted tenants that do not wait are included, since
-// they may ask for the GPU at any time.
+// Also counts evicted tenants that do not wait, since they may ask for the GPU at any time.
 bool Scheduler::oversubscribed(const Domain& domain, const Residencies& at) {
   const auto limited = [this](const Tenant* tenant) {
     return tenant->exclusive && limits_.claims(*tenant).limit < 1;
@@ -301,9 +300,9 @@ Scheduler::Turn Scheduler::turn_of(const Domain& domain) const {
 }
 
 // A displaced tenant may have memory that it got after it entered. If another tenant entered before the
-// displaced tenant has left, such tenants could displace each other forever. So others wait longer for a
-// displaced tenant: for its drain up to MaxOveruse longer, and for memory that it needs to drain up to
-// MaxOveruse more.
+// displaced tenant has left, such tenants could displace each other forever. So other tenants wait up to
+// twice MaxOveruse longer for a displaced tenant: once for its drain, and once for the memory that it may
+// need to drain.
 bool Scheduler::is_leaving_soon(const Tenant& tenant) const {
   if (turns_.phase_of(tenant) != Phase::leaving || turns_.revoked(tenant)) return false;
   Nanoseconds most = tuning_.patience;

@@ -175,8 +175,8 @@ class Scheduler {
   // When the session last reported that its job needs the host memory in which its evicted contents are kept.
   Table<Session, std::optional<Nanoseconds>> host_short_;
   Table<Domain, Facts> facts_;
-  // Each tenant's last recall. An entry is kept as long as it delays recalls of other tenants, even after its
-  // own tenant has ended.
+  // Each tenant's last recall. An entry is kept as long as it delays recalls of other tenants, even if the
+  // recalled tenant has ended.
   std::map<TenantId, Recall> recalls_;
   Table<Gpu, TenantId> recalled_last_;  // the tenant that was last recalled in the GPU's domain
 };

@@ -41,8 +41,9 @@ class Selection {
   bool fits(const Tenant& tenant) const;
   // Returns true if all tenants of the domain fit together.
   bool everybody_fits() const;
-  // Returns true if the tenant can run without disturbing any other tenant: it has no memory, shares none of
-  // its GPUs with an exclusive tenant, and uses no GPU on which two tenants are unsettled.
+  // Returns true if the tenant can run without disturbing any other tenant. The tenant then has no memory,
+  // shares none of its GPUs with an exclusive tenant, and uses no GPU on which two tenants are unsettled
+  // (Tenant::unsettled).
   bool disturbs_nobody(const Tenant& tenant) const;
 
   // Divides `tenants` into the running sets that would take turns if all of them waited. Each set starts with
@@ -68,11 +69,11 @@ class Selection {
     Bytes usable;
     Bytes load;
     unsigned members = 0;    // chosen tenants on the GPU
-    unsigned exclusive = 0;  // chosen tenants that are exclusive
+    unsigned exclusive = 0;  // chosen tenants that must run alone (Tenant::exclusive)
     Bytes needed_by_all;
     unsigned users = 0;  // all tenants on the GPU
     unsigned exclusive_users = 0;
-    unsigned unsettled = 0;  // chosen tenants that are unsettled
+    unsigned unsettled = 0;  // chosen tenants with Tenant::unsettled
     unsigned unsettled_users = 0;
     bool has_time() const { return (exclusive == 0 || members <= 1) && unsettled <= 1; }
     bool has_time_for_all() const { return (exclusive_users == 0 || users <= 1) && unsettled_users <= 1; }

@@ -14,11 +14,11 @@ constexpr double kLeastFall = 0.05;
 // A reported duration of a submission counts up to this limit, since a tenant may report false durations.
 constexpr std::chrono::seconds kLongestSubmission{1};
 
-// Returns an upper bound on the turn. The account of the leader (the tenant for which the turn began) alone
-// may end the turn earlier. At the bound, Policy::extends() compares the accounts of all tenants. The
-// comparison is needed because a tenant that fits beside each other tenant may have the GPU all the time.
-// Such a tenant may owe more than its account can record, while the accounts of all other tenants rise
-// together. If the accounts of all tenants are full, turns of this length give the tenants their shares.
+// Returns an upper bound on the turn. The leader's account may end the turn earlier, whatever the other
+// accounts are. At the bound, Policy::extends() compares the leader's account with those of the waiting
+// tenants. The comparison is needed because a tenant that fits beside every other tenant may have the GPU all
+// the time. Such a tenant may owe more than its account can record, while the accounts of all other tenants
+// rise together. If the accounts of all tenants are full, turns of this length give the tenants their shares.
 Nanoseconds at_once(const PolicyRules& rules, const TenantView& leader, Nanoseconds elapsed,
                     const TurnView& turn) {
   const auto sets = static_cast<double>(turn.turn.waiting_sets + 1);

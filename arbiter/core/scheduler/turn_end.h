@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a turn. A turn is over after its length. With PolicyRules::lag_ends_turns, the account of the
-// leader (the tenant for which the turn began) decides instead. The turn is then over when this account has
-// fallen below the account of a waiting tenant by the policy's limit. Pure.
+// The end of a turn. A turn is over after its length. With PolicyRules::lag_ends_turns, and if no fixed
+// length is set, the account of the leader (the tenant for which the turn began) decides instead. The turn is
+// then over when the leader's debt has reached allowance() (entitlement.h), or after an upper bound. Pure.
 #pragma once
 
 #include "arbiter/policy/policy.h"
@@ -12,9 +12,9 @@ namespace sharedgpu {
 Nanoseconds turn_left(const PolicyRules& rules, const TenantView& leader, Nanoseconds elapsed,
                       const TurnView& turn);
 
-// Returns the time for which the tenant can have the GPU before its account reaches its lower bound; negative
-// if the account is below the bound. While the tenant has the GPU, the sum of the elapsed time and the
-// returned time is constant, so the computed end of the turn does not drift.
+// Returns the time for which the tenant can have the GPU before its debt reaches allowance() (entitlement.h).
+// The result is negative if the debt is larger already. While the tenant has the GPU, the sum of the elapsed
+// time and the returned time is constant, so the computed end of the turn does not drift.
 Nanoseconds until_behind(const PolicyRules& rules, const TenantView& tenant, const TurnView& turn);
 
 // Returns a time close to `length` in which a whole number of submissions fits, at least one. `submission` is

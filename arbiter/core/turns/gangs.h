@@ -53,9 +53,9 @@ class Gangs {
   bool must_be_asked(const Tenant& tenant) const { return tenant.gang && !must_leave(tenant); }
   bool may_open(const Tenant& tenant) const { return !tenant.gang || says(tenant, GangCommand::run); }
   // Returns true if the tenant may leave as soon as it has drained on this node, because no other node needs
-  // a further submission from it. False while the gang is urgent, which means that its work on other nodes
-  // waits for a tenant that is in no running set: if drained tenants left, another gang could grow into their
-  // memory.
+  // a further submission from it. Returns false while the gang is urgent: the gang's work on other nodes
+  // waits for a tenant that is in no running set. If drained tenants left then, another gang could grow into
+  // their memory.
   bool may_finish(const Tenant& tenant) const {
     return !tenant.gang || (rows_[tenant].ordered && !says(tenant, GangCommand::leave) && !is_urgent(tenant));
   }
@@ -67,8 +67,8 @@ class Gangs {
   bool others_drain(const Tenant& tenant) const {
     return tenant.gang && !says(tenant, GangCommand::wait) && rows_[tenant].order.drains;
   }
-  // Returns true if the gang may have a turn on other nodes, which this node cannot exclude before the first
-  // order.
+  // Returns true if the gang may have a turn on other nodes. Before the first order, this node does not know,
+  // so the result is true.
   bool may_have_turn(const Tenant& tenant) const { return tenant.gang && !says(tenant, GangCommand::wait); }
   bool others_grow(const Tenant& tenant) const {
     return tenant.gang && says(tenant, GangCommand::leave) && rows_[tenant].order.grows;

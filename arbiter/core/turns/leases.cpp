@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leases. While a tenant holds a lease on a GPU, each of its steps with a session on this GPU holds a lease,
-// which has its own entry in the lease book. Each grant and each release is an action for the ledger.
+// Leases. While a tenant holds a lease on a GPU, each of its steps with a session on this GPU holds a lease.
+// Each step's lease has its own entry in the lease book. Each grant and each release is an action for the
+// ledger.
 #include <algorithm>
 #include <utility>
 #include <vector>

@@ -5,7 +5,8 @@
 // Out: gates are closed and all sessions have drained; the tenant's memory may be evicted. Entering: the
 // tenant is chosen for the running set, and its memory is being restored. Running: gates are open. Leaving:
 // gates are closed, Revoke was sent, and some of the tenant's sessions have not drained. TurnMachine changes
-// phases in enter(), open(), leave() and finish_leaving().
+// phases in enter(), open(), leave(), finish_leaving() and, after a restart of the arbiter, recover() and
+// revoke_returned().
 #pragma once
 
 #include <variant>

@@ -3,8 +3,8 @@
 // suspend, by Ctrl-Z or by a debugger) or if Slurm has announced its suspension.
 //
 // A stopped process sends nothing, so its state is polled when an answer is overdue. While a tenant runs and
-// others wait, no answer is due. So the arbiter polls one process of this tenant in each period, since the
-// tenant has to leave if all of its processes are stopped. As soon as a process is found stopped, the arbiter
+// others wait, no answer is overdue, but the tenant has to leave if all of its processes are stopped. So the
+// arbiter polls one process of this tenant in each period. As soon as a process is found stopped, the arbiter
 // polls all processes of the tenant. Slurm notifies its slurmstepds of a suspension two seconds before it
 // stops the processes, and the slurmstepds notify the arbiter. Before the stop, the tenant drains and evicts
 // as much memory as it can.
@@ -54,8 +54,8 @@ class Presence {
   bool found_suspended(const Session& session) const {
     return frozen(session) && sessions_[session].suspended;
   }
-  // Returns true if the tenant could not use a turn: Slurm suspends the tenant, or one of its processes is
-  // stopped.
+  // Returns true if the tenant could not use a turn: Slurm has announced its suspension, or one of its
+  // processes is stopped.
   bool absent(const Tenant& tenant) const { return suspending(tenant) || frozen(tenant); }
 
  private:
@@ -64,7 +64,7 @@ class Presence {
   struct Row {
     bool frozen = false;          // as of the last poll, the session's process is stopped
     bool suspended = false;       // as of the last poll, root has stopped the session's process
-    Nanoseconds polled = kNever;  // time of the last poll; before it: when the answer became due
+    Nanoseconds polled = kNever;  // time of the last poll; before the first poll: when the answer became due
   };
   struct TenantRow {
     bool suspended = false;

@@ -31,10 +31,11 @@ bool TurnMachine::may_block_peers(const Session& session) const {
          (leases_.holds(tenant.id) || gangs_.others_drain(tenant)) && !presence_.frozen(session);
 }
 
-// Sets the pause before the next single submission. The pause depends on the time that this session took to
-// drain, so that the previous submission can help the other sessions. The pause is longer if this session has
-// drained, but was not allowed any submission while it drained. In this case the sessions perhaps do not wait
-// for each other, but have long CUDA kernels, and a further submission would delay the end of the turn.
+// Sets the pause before the next single submission. The pause is at least twice the time since a session was
+// last allowed a single submission or has drained, so that this submission can help the other sessions. If
+// this session was allowed no single submission, the pause is at least twice the longest such time of this
+// drain. In this case the sessions perhaps do not wait for each other, but have long CUDA kernels, and a
+// further submission would delay the end of the turn.
 void TurnMachine::note_drained(const Session& session) {
   const Tenant& tenant = *session.tenant;
   Leaving& leaving = std::get<Leaving>(tenants_[tenant].phase);

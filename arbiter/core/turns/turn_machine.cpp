@@ -263,16 +263,16 @@ void TurnMachine::finish_leaving(const Tenant& tenant) {
 
 // Returns true if the tenant may be out as soon as its sessions have drained. This includes a gang's tenant
 // whose gates on this node have not opened in this turn, if its further submissions could not help another
-// node: other nodes do not wait for this tenant, which would only keep memory that another gang may need.
+// node. Other nodes do not wait for such a tenant, and it would only keep memory that another gang may need.
 bool TurnMachine::may_finish(const Tenant& tenant) const {
   if (gangs_.may_finish(tenant) || may_leave_unasked(tenant)) return true;
   return !leases_.holds(tenant.id) && (gangs_.lacks_place(tenant) || !memory_.complete(tenant));
 }
 
 // While the nodes of a gang are out of contact, tenants that run on this node alone need not wait for the
-// gang: they depend on no other node, so the gang can return to the running set later. Returns false if
-// another job on several nodes has a session on one of the tenant's GPUs and is not out: that job could grow,
-// and the gang could not return.
+// gang. These tenants depend on no other node, so the gang can return to the running set later. Returns false
+// if another job on several nodes has a session on one of the tenant's GPUs and is not out. That job could
+// grow, and then the gang could not return.
 bool TurnMachine::may_leave_unasked(const Tenant& tenant) const {
   return gangs_.keeps_place(tenant) && phase_of(tenant) != Phase::running && !shares_with_gang(tenant);
 }
@@ -357,7 +357,7 @@ bool TurnMachine::give_up_silent(const Tenant& tenant, const Leaving& leaving) {
 }
 
 // Gives the lease back to a leaving tenant if one of its sessions has reconnected, has not drained and is not
-// stopped: such a session is at work, so the tenant holds the lease until this session has drained.
+// stopped. Such a session is at work, so the tenant holds the lease until this session has drained.
 void TurnMachine::lend_to_returned(const Tenant& tenant) {
   if (phase_of(tenant) != Phase::leaving) return;
   for (const Session* session : tenant.sessions) {

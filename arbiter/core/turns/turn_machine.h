@@ -84,12 +84,13 @@ class TurnMachine {
   void detach(const Tenant& tenant, const std::optional<LeaseKey>& lease);
   // Ends the tenant's turn once every session has drained, on all nodes of its job.
   void finish_leaving(const Tenant& tenant);
-  // Returns true if the tenant's gang is in a turn and the gang's nodes are out of contact, so that the
-  // tenant may leave without an order. The tenant then leaves as soon as it has no work on the GPU, to make
-  // room for jobs that run on this node alone.
+  // Returns true if a gang's tenant may leave without an order, to make room for jobs that run on this node
+  // alone. This is the case if the gang is in a turn, its nodes are out of contact, the tenant is not
+  // running, and no other job on several nodes is on its GPUs. The tenant then leaves as soon as it has
+  // drained.
   bool may_leave_unasked(const Tenant& tenant) const;
   void forget_leases(TenantId tenant) { leases_.forget(tenant); }
-  // Ends those leases of the tenant from the ledger whose sessions have not reconnected.
+  // Ends those of the tenant's leases from the ledger whose sessions have not reconnected.
   void end_lost_leases(const Tenant& tenant);
   void end_recovery(const Tenant& tenant) { tenants_[tenant].resuming = false; }
 
