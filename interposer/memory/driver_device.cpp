@@ -103,8 +103,8 @@ CUresult DriverDevice::create(Physical* physical, Bytes size, const CUmemAllocat
   CUresult result = calls_.cuMemCreate(physical, size.count, &wanted, 0);
   if (!exportable || (result != CUDA_ERROR_NOT_SUPPORTED && result != CUDA_ERROR_NOT_PERMITTED))
     return result;
-  // Tries without export, too: in some virtual machines and containers, the driver reports that memory can be
-  // exported, but refuses to create exportable memory.
+  // Tries again to create the memory, now without the permission to export it: in some virtual machines and
+  // containers, the driver reports that memory can be exported, but refuses to create exportable memory.
   wanted = properties(false);
   result = calls_.cuMemCreate(physical, size.count, &wanted, 0);
   if (result == CUDA_SUCCESS) exportable_.store(false, std::memory_order_relaxed);

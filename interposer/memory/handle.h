@@ -45,9 +45,10 @@ struct View {
 //
 // A handle that is `away` has host memory instead of device memory: `block` is mapped at its addresses. Such
 // a handle is never evicted, since it occupies no device memory. `in_block`: the contents are in `block`, and
-// the block is not mapped at the addresses, since a change of places is under way or has failed. A restore
-// completes the change: if the handle is away, the block is mapped; otherwise the contents are copied from
-// the block to device memory. If an `in_block` handle is mapped, then to device memory.
+// the block is not mapped at the addresses, since a move into the window or out of it is under way or has
+// failed. A restore completes the move: if the handle is away, the block is mapped; otherwise the contents
+// are copied from the block to device memory. If `mapped` is true for such a handle, device memory is mapped
+// at its addresses.
 //
 // A handle is mapped but not accessible if the driver has refused access to the mapping, and has then refused
 // to unmap it.

@@ -20,8 +20,8 @@
 
 namespace sharedgpu {
 
-// The functions of the session that the memory calls. The session passes the memory's requests and reports to
-// the arbiter, and knows whether a stream is being captured. Callers must hold none of the memory's locks.
+// The session's functions that the memory backends call. The session passes the memory's requests and reports
+// to the arbiter, and knows whether a stream is being captured. Callers must hold none of the memory's locks.
 //
 // The service thread calls use() at the moment when it sends a message. So no message reports an older state
 // than the message before it, and the last message reports the newest state.
@@ -162,12 +162,12 @@ class Pinning {
   virtual CUresult take_host(Bytes /*size*/) { return CUDA_SUCCESS; }
   virtual void give_host(Bytes /*size*/) {}
 
-  // Pins in place the memory under this part of an allocation, or of a mapping that the program has made
-  // itself: the memory stays where it is until it is freed, and counts as pinned. Waits for the arbiter.
-  // If the backend never moves memory, does nothing and returns CUDA_SUCCESS. Returns CUDA_ERROR_NOT_READY if
-  // a part of the memory is not on the GPU, or if to_merge() returns a range. Returns
-  // CUDA_ERROR_OUT_OF_MEMORY if the arbiter refuses to pin this amount, and CUDA_ERROR_INVALID_VALUE if the
-  // part does not lie in one allocation or mapping.
+  // Pins in place the memory that holds the `size` bytes at `address`: the memory stays where it is until it
+  // is freed, and counts as pinned. The bytes must lie in one allocation, or in one mapping that the program
+  // has made itself. Waits for the arbiter. If the backend never moves memory, does nothing and returns
+  // CUDA_SUCCESS. Returns CUDA_ERROR_NOT_READY if a part of the memory is not on the GPU, or if to_merge()
+  // returns a range. Returns CUDA_ERROR_OUT_OF_MEMORY if the arbiter refuses to pin this amount, and
+  // CUDA_ERROR_INVALID_VALUE if the bytes do not lie in one allocation or mapping.
   virtual CUresult settle(CUdeviceptr /*address*/, Bytes /*size*/) { return CUDA_SUCCESS; }
   // The range around `address` that must become one handle before settle() can pin a part of it; nullopt if
   // there is none. Only memory that the program has created for export must be one handle.
@@ -236,8 +236,8 @@ class TurnMemory {
   // Prepares for evictions that need `size` bytes of host memory at once. `sharers` sessions of the job, this
   // one included, may allocate host memory at the same time. Thread-safe; does not wait.
   virtual void prepare_host(Bytes /*size*/, unsigned /*sharers*/) {}
-  // Maintenance, several times a second while the gate is open or closed: carries out deferred frees if the
-  // GPU is idle.
+  // Maintenance, several times a second, whether the gate is open or closed: carries out deferred frees if
+  // the GPU is idle.
   virtual void tend_freed() {}
   // Maintenance, about once a second: releases unused host memory, if no eviction is expected to need it or
   // if the job runs short of host memory.

@@ -3,8 +3,9 @@
 // and end an asynchronous copy. After any failure the handle is in one of the states of handle.h, and no byte
 // is lost.
 //
-// The caller has marked the handle as busy, and holds no lock. Only the thread that has entered the device
-// calls begin_out(), end_out(), begin_in() and end_in(). Each lane carries only one handle at a time.
+// The caller has marked the handle as busy, and holds no lock. Only the thread that has called
+// Device::enter() calls begin_out(), end_out(), begin_in() and end_in(). Each lane carries only one handle at
+// a time.
 #pragma once
 
 #include <optional>
@@ -85,8 +86,8 @@ class Mover {
   // Returns the result of all evictions since the last call.
   virtual Eviction take_left() { return {}; }
 
-  // The host memory that the mover holds: all of it, the part with evicted contents, and the part with clean
-  // copies. Thread-safe.
+  // host_held(): all host memory that the mover holds. host_used(): the part with evicted contents.
+  // host_kept(): the part with clean copies. Thread-safe.
   virtual Bytes host_held() const = 0;
   virtual Bytes host_used() const = 0;
   virtual Bytes host_kept() const { return {}; }

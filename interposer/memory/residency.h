@@ -36,7 +36,7 @@ class Residency {
   Bytes away() const { return away_; }                    // size of the handles that are away
   Bytes in_window() const { return swappable_ - away_; }  // size of the handles that are not away
   Bytes unused_window() const { return minus(granted(), in_window()); }
-  // Moves the handle, which must be busy, out of the window or into it.
+  // Marks the handle, which must be busy, as away or not away, and updates the counts.
   void set_away(Handle& handle, bool away);
   // Bytes of handles that are mapped or are about to be mapped, except handles that are away or pinned in
   // place.

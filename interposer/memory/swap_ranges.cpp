@@ -87,8 +87,9 @@ CUresult SwapRanges::back(Handle& handle) {
   }
 }
 
-// While this thread waited for the turn thread, a move may have failed, and copies of the handles may still
-// be running. The turn thread itself calls this function only if no copies are running.
+// While claim_all() waited for the turn thread, a move may have failed, and copies of the handles may still
+// be running. So this function waits for the GPU in this case. The turn thread itself calls this function
+// only if no copies are running.
 CUresult SwapRanges::take_down(Range& range) {
   MutexLock lock(common_.mutex);
   common_.claim_all(range);
