@@ -146,7 +146,8 @@ Nanoseconds Queue::look() {
   return now() - submitted_ < kLately ? ahead_.submission() : Nanoseconds{};
 }
 
-// Returns true if the last poll is recent. At the last poll, none of the fences in marks_ had passed.
+// Returns true if the last poll is recent. At this poll, none of the fences that are now in marks_ had
+// passed.
 bool Queue::fresh() const { return now() - looked_ < kFreshLook; }
 
 void Queue::count(std::uint32_t submissions) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backlog of each stream while the GPU is oversubscribed. The fences of backlog/ahead.h are CUDA events,
-// for which threads wait in this unit.
+// The backlog of each stream while the GPU is oversubscribed. This class records the fences of
+// backlog/ahead.h as CUDA events, and waits for them.
 //
 // Thread-safe.
 #pragma once
@@ -48,8 +48,8 @@ class Queue {
   std::vector<FencePtr> marks_;  // the recorded fences that no poll has seen to pass; the oldest comes first
 };
 
-// Returns the queue of the stream to which the handle refers on the calling thread, and the queue's number.
-// Returns null if there is no such stream (the driver then reports the error).
+// Returns the queue of the stream to which the handle refers on the calling thread, and stores the queue's
+// number in `id`. Returns null if there is no such stream (the driver then reports the error).
 std::shared_ptr<Queue> queue_of(CUstream stream, StreamId* id);
 // The queue with this number; null if the queue has been forgotten.
 std::shared_ptr<Queue> known_queue(StreamId id);

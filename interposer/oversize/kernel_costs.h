@@ -38,8 +38,8 @@ class KernelCosts {
   // the whole time of the launch counts as this slowdown.
   std::optional<double> per_byte(Key key) const;
 
-  // Counts a launch, and returns true if its time should be measured. These are the first, the fourth, the
-  // sixteenth launch and so on with an operand away. When such a launch has been timed, launches with all
+  // Counts a launch, and returns true if its time should be measured. The first, the fourth, the sixteenth
+  // launch and so on with an operand away are measured. When such a launch has been timed, launches with all
   // operands on the GPU are measured at the same intervals.
   bool should_time(std::span<const Operand> operands);
   // Records that a launch with these operands took the time `took`. The time must not include the loading of
@@ -54,8 +54,8 @@ class KernelCosts {
     Nanoseconds took{};
     Bytes all;                   // size of all operands of this launch
     Bytes away;                  // the bytes of these operands that were away
-    std::optional<double> here;  // the fewest nanoseconds per byte of the operands of a timed launch with all
-                                 // operands on the GPU
+    std::optional<double> here;  // the shortest time of the timed launches with all operands on the GPU, in
+                                 // nanoseconds per byte of their operands
   };
   Record* record_of(Key key);  // null if there are too many keys
 

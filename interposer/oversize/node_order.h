@@ -16,8 +16,8 @@ namespace sharedgpu {
 
 // The types of nodes (CUgraphNodeType) that the interposer can launch one by one, outside their graph. Host
 // functions and waits for events are not among them, since they may wait for the program's next call.
-// cuGraphLaunch returns before the graph runs, but launches of single nodes block when the stream's queue is
-// full, so the program might never make this call.
+// cuGraphLaunch returns before the graph runs. Launches of single nodes, however, block when the stream's
+// queue is full, so the program might never make its next call.
 enum class NodeType : unsigned { kernel = 0, copy = 1, fill = 2, graph = 4, empty = 5 };
 // The type with this number; nullopt if a node of that type runs only as a part of its graph.
 constexpr std::optional<NodeType> single_type(unsigned number) {
