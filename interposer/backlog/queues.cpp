@@ -59,7 +59,7 @@ struct Queues final : session::SubmissionClock {
   std::mutex mutex;
   std::map<StreamId, Entry> all;
   std::atomic<std::uint32_t> forgotten{0};
-  // True from the first turn with a known end on. The time of submissions is then measured.
+  // True since the first turn whose end was known. The time of submissions is then measured.
   std::atomic<bool> timed{false};
 
   Nanoseconds longest() override;

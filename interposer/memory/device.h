@@ -69,7 +69,7 @@ class Device {
   // Returns true if memory can be exported to other processes.
   virtual bool exportable() const = 0;
   // Returns a descriptor with which other processes can map the physical memory that is mapped at `address`.
-  // The caller owns the descriptor. The memory exists as long as the descriptor.
+  // The caller owns the descriptor. The memory exists at least as long as the descriptor.
   virtual CUresult export_memory(CUdeviceptr address, int* descriptor) = 0;
 
   // Makes the context of the process current on this thread, even if the thread has no context. Lets this

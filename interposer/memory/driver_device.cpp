@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // This file calls each function by exactly the name that the driver exports, with or without a version
-// suffix. This definition keeps cuda.h from redefining some names to the newest version.
+// suffix. This definition keeps cuda.h from replacing some names by those of the newest version.
 #define __CUDA_API_VERSION_INTERNAL
 #include "interposer/memory/driver_device.h"
 

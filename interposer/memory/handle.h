@@ -31,7 +31,7 @@ struct View {
 //   no      in_place             unbacked: the handle has no memory and no contents yet
 //   yes     in_place             resident if accessible; otherwise the handle has no contents yet
 //   no      any other            evicted
-//   yes     any other            a restore failed: the memory is mapped, but the contents are not copied yet
+//   yes     any other            a restore runs or has failed: memory is mapped, but has no contents yet
 //
 // `in_room`: the contents are in the host memory `host`. `uniform`: the contents are stored nowhere, since
 // each of their 32-bit words is equal to `word`.

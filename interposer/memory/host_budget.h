@@ -30,7 +30,7 @@ class HostBudget {
   // Returns true if the job's own next allocations may fail once `more` further bytes have been allocated for
   // swap. The host pool should then release its unused memory.
   virtual bool tight(Bytes more) const = 0;
-  // Returns true if the job itself uses more than a quarter of the safety margin, so that it needs the memory
+  // Returns true if the job itself uses more than a quarter of the safety margin. It then needs the memory
   // that swap occupies.
   virtual bool used_up() const = 0;
   // The bytes in use in the cgroup with the lowest limit, without the bytes that the Linux kernel reclaims on

@@ -28,8 +28,8 @@ void ManagedMover::forget(Handle& handle) {
   held_ -= handle.size.count;
 }
 
-// Waits for prefetches that are still in flight: a prefetch must not begin while a prefetch of the same pages
-// in the other direction is in flight.
+// Waits for prefetches that may still be running: a prefetch must not begin while a prefetch of the same
+// pages runs in the other direction.
 bool ManagedMover::settle() {
   room_ = {};  // so that the next eviction reads the budget again
   under_way_ = {};

@@ -2,11 +2,11 @@
 // The device memory of one process on one GPU, as a backend implements it.
 //
 // An allocation keeps its address range until it is freed. Its handles have device memory only while they are
-// on the GPU. Other parts of the interposer use the memory through four interfaces: the wrappers of driver
-// calls use Allocator and Pinning, the service thread uses ReportSource, the turn thread uses TurnMemory.
-// evict() and restore() are called only while the gate is closed and every context is drained. All functions
-// return driver error codes and never throw. No function waits for the arbiter while it holds a lock that
-// evict() needs.
+// neither evicted nor away. Other parts of the interposer use the memory through four interfaces: the
+// wrappers of driver calls use Allocator and Pinning, the service thread uses ReportSource, the turn thread
+// uses TurnMemory. evict() and restore() are called only while the gate is closed and every context is
+// drained. All functions return driver error codes and never throw. No function waits for the arbiter while
+// it holds a lock that evict() needs.
 #pragma once
 
 #include <cuda.h>
@@ -40,13 +40,14 @@ class Books {
   // answers again. Before this function returns, set_allowed() has been called with the resident limit that
   // the arbiter has sent.
   virtual Answer grow() = 0;
-  // Returns true if the site permits programs larger than the GPU. Memory beyond the GPU's is away
-  // (handle.h).
+  // Returns true if the site permits programs larger than the GPU. Memory that the GPU cannot hold is then
+  // away (handle.h).
   virtual bool may_be_oversized() { return false; }
   // Called when the process becomes oversized, for the first time or again, and before make_room().
   virtual void went_oversized() {}
   // Called after went_oversized(). Moves handles out of the window until AwayMemory::excess() is zero. May
-  // wait for the process's turn, and for the process's work on the GPU. Returns false if it cannot do this.
+  // wait for the process's turn, and for the process's work on the GPU. Returns false if not enough handles
+  // could leave.
   virtual bool make_room() { return false; }
   // Requests a growth that has already happened and cannot be undone, so the function does not wait for the
   // answer.
@@ -228,7 +229,7 @@ class TurnMemory {
   // allowed() bytes are resident although the footprint is larger, and the caller tries again soon.
   virtual bool restore() = 0;
   // Makes the range that to_merge() returns for `address` one handle, at the same addresses and with the same
-  // contents. For a moment, needs host memory for all contents of the range. No work of the process may be
+  // contents. Meanwhile, needs host memory for all contents of the range. No work of the process may be
   // running. Returns CUDA_SUCCESS if nothing is left to merge, CUDA_ERROR_NOT_READY if a part of the memory
   // is not on the GPU, and otherwise an error. After an error some memory may be evicted; restore() brings it
   // back.

@@ -41,9 +41,10 @@ class Mover {
   // Unmaps the view.
   virtual CUresult hide(Handle& handle, View& view) = 0;
 
-  // Waits for copies that a failure has left in flight. Must return true before the first move of a turn.
+  // Waits for copies that may still be running after a failure. Must return true before the first move of a
+  // turn.
   virtual bool settle() = 0;
-  // Returns true if a failure has left a copy in flight. Thread-safe.
+  // Returns true if a copy may still be running after a failure. Thread-safe.
   virtual bool unsettled() const = 0;
 
   // Computes fingerprints of handles that are to be evicted, of at most Device::kMostLooked bytes together. A

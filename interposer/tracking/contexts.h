@@ -159,7 +159,7 @@ class ContextDrain final : public gate::Drain {
   // if the gate is closed, `begin` returns false, or the pause ends before all work has ended. If `action`
   // returns false, the pause continues, and no work passes the gate. The function then returns the number of
   // the pause, and the caller ends the pause later, after gate::hold(). Otherwise returns zero. Other
-  // sessions close the gate only after this function.
+  // sessions close the gate only after this function has returned.
   template <class Begin, class Action>
   std::uint32_t pause(Begin begin, Action action) {
     std::lock_guard lock(mutex_);
