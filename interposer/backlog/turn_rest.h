@@ -33,7 +33,7 @@ class TurnRest {
 
  private:
   std::uint32_t turn_ = 0;
-  Nanoseconds given_back_{};  // the end of the turn that was yielded
+  Nanoseconds given_back_{};  // the end of the turn that the process has yielded
 };
 
 }  // namespace sharedgpu::backlog

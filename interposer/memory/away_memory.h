@@ -25,9 +25,9 @@ class AwayMemory {
   virtual ~AwayMemory() = default;
 
   // Returns the handles that a kernel with the argument `address` may use: all handles from `address` to the
-  // end of the allocation. A large allocation often holds many arrays of the program, so the result ends at
-  // the next address in this allocation that was passed to a kernel. The result is a guess: the kernel may
-  // use fewer or more handles. The result is empty if the interposer cannot move the memory at `address`.
+  // end of the allocation. A large allocation often holds many arrays of the program, so there the handles
+  // end at the next address that was passed to a kernel. The result is a guess: the kernel may use fewer or
+  // more handles. The result is empty if the interposer cannot move the memory at `address`.
   virtual std::vector<AwayHandle> operands(CUdeviceptr address) = 0;
   // Returns the movable handles that hold the `size` bytes at `address`. These bytes must lie in one
   // allocation, or in one mapping that the program has made itself; otherwise the result is empty.

@@ -38,7 +38,7 @@ struct DriverCalls {
     if (cuThreadExchangeStreamCaptureMode) cuThreadExchangeStreamCaptureMode(&mode);
   }
   // Returns true if every required entry is set. The swap backend needs virtual memory management, which
-  // drivers before CUDA 10.2 lack.
+  // drivers before CUDA 10.2 and some GPUs lack.
   bool complete() const;
   // Returns true if the driver has all functions for fingerprints and fills.
   bool can_look() const;

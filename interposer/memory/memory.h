@@ -36,7 +36,7 @@ class Books {
   virtual ~Books() = default;
   // Requests a growth that use() already counts; if the arbiter refuses, the caller undoes the growth. Blocks
   // until the arbiter answers or is lost. If the arbiter is lost, the function returns as if the growth was
-  // granted, and only the driver limits the program's memory; the arbiter gets to know the growth when it
+  // granted, and only the driver limits the program's memory; the session reports the growth when an arbiter
   // answers again. Before this function returns, set_allowed() has been called with the resident limit that
   // the arbiter has sent.
   virtual Answer grow() = 0;

@@ -27,8 +27,8 @@ class Mover {
  public:
   virtual ~Mover() = default;
 
-  // Backs a handle that has no physical memory. After a failure the handle has no physical memory, or only
-  // inaccessible memory.
+  // Gives physical memory to a handle that has none. After a failure the handle has no physical memory, or
+  // only inaccessible memory.
   virtual CUresult back(Handle& handle) = 0;
   // Unmaps and frees the physical memory of a handle. Contents that are not on the host are lost.
   virtual CUresult unback(Handle& handle) = 0;

@@ -68,8 +68,8 @@ struct SwapCommon {
   // (memory.h).
   Mutex mutex = {};
   Condition changed = {};  // notified when a handle is not busy any more, less memory is resident, the
-                           // resident limit has changed, a deferred free is done, no memory is spare, or
-                           // SwapProgram may begin or has ended a merge
+                           // resident limit has changed, a deferred free is done, `has_spare` is false again,
+                           // or SwapProgram may begin or has ended a merge
   AddressSpace space GUARDED_BY(mutex) = {};
   Residency residency GUARDED_BY(mutex) = {};
   ProgramAllocations program GUARDED_BY(mutex) = {};

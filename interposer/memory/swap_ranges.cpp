@@ -93,7 +93,7 @@ CUresult SwapRanges::back(Handle& handle) {
 CUresult SwapRanges::take_down(Range& range) {
   MutexLock lock(common_.mutex);
   common_.claim_all(range);
-  common_.wait_for_spare();  // the memory of a handle that has just left may still be spare
+  common_.wait_for_spare();  // an exchange may still keep the memory of a handle of this range
   lock.unlock();
   CUresult result = common_.mover->unsettled() ? common_.device.synchronize() : CUDA_SUCCESS;
   for (Handle& handle : range.handles) {

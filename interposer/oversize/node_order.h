@@ -39,10 +39,10 @@ struct EdgeKind {
   std::uint8_t type = 0;
   std::uint8_t reserved[5] = {};
 };
-// Returns true if the dependency permits the second node to begin only after the first node has ended. A
-// programmatic dependency permits it, too: the second node may begin at a signal of the first node, but CUDA
-// does not promise that it begins before the first node ends. Other kinds of dependencies may connect kernels
-// that have to run at the same time.
+// Returns true if the dependency is met when the second node is launched after the end of the first node.
+// This is true of a programmatic dependency, too: the second node may begin at a signal of the first node,
+// but CUDA does not promise that it begins before the first node ends. Other kinds of dependencies may
+// connect kernels that have to run at the same time.
 constexpr bool is_met_by_order(const EdgeKind& kind) {
   constexpr std::uint8_t kFullOrAtSign = 1;  // the highest port number, and the highest type number, for
                                              // which the function returns true

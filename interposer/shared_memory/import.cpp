@@ -10,8 +10,8 @@
 namespace sharedgpu::shared_memory {
 namespace {
 
-// Returns the program's error for a request that has failed. If the exporter has no such allocation, or has
-// freed it, this is the error that the driver returns in this case.
+// Returns the error that the program gets when a request has failed. If the exporter has no such allocation,
+// or has freed it, this is the error that the driver returns in this case.
 CUresult refusal(LoanOutcome outcome) {
   return outcome == LoanOutcome::unknown ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_MAP_FAILED;
 }
