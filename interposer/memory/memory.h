@@ -23,8 +23,8 @@ namespace sharedgpu {
 // The session's functions that the memory backends call. The session passes the memory's requests and reports
 // to the arbiter, and knows whether a stream is being captured. Callers must hold none of the memory's locks.
 //
-// The service thread calls use() at the moment when it sends a message. So no message reports an older state
-// than the message before it, and the last message reports the newest state.
+// The service thread calls use() or reading() at the moment when it sends a message. So no message reports an
+// older state than the message before it, and the last message reports the newest state.
 class Books {
  public:
   struct Answer {

@@ -35,10 +35,10 @@ class NeedOrder {
   // present.
   bool learned() const;
   // The distance of the handle's next need. If the order is learned, two past positions that correspond to
-  // the present predict it: one in each of the last two cycles. The result is the shorter distance from one
-  // of these positions to the next need of the handle after it; kNever if the log has no such need. While no
-  // order is learned, the result is the number of needs since the handle's last need; kNever if the log has
-  // no need of the handle.
+  // the present predict it: one in each of the last two cycles. From each of these positions, the distance to
+  // the handle's next need after it is taken. The result is the shorter one; kNever if the log has no such
+  // need. While no order is learned, the result is the number of needs since the handle's last need; kNever
+  // if the log has no need of the handle.
   std::uint64_t next(std::uint64_t handle) const;
   // The distance back to the handle's last need: 0 if this is the newest need of all, kNever if the log has
   // no need of the handle.
