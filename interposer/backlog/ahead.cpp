@@ -8,8 +8,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The number of fences in a full window() of unfinished submissions: few enough to cost nothing, and many
-// enough that the GPU still has work when a fence passes.
+// This many fences are recorded for each window() of submissions: few enough to cost nothing, and many enough
+// that the GPU still has work when a fence passes.
 constexpr std::uint64_t kIntervals = 8;
 // The largest window(), even if submissions are very short. This number is well below the thousand
 // submissions at which a launch blocks in the driver: a thread that blocks in the driver sees no fence pass,
@@ -67,8 +67,8 @@ void Ahead::passed(std::size_t marks, Nanoseconds now, bool seen_before) {
   marks_.erase(marks_.begin(), marks_.begin() + static_cast<std::ptrdiff_t>(marks));
   unfinished_ -= submissions;
 
-  // If a fence passes soon after a thread gave up waiting and submitted, the GPU had been waiting for that
-  // submission.
+  // If a fence passes soon after a thread gave up waiting and submitted, the GPU has most likely been waiting
+  // for that submission.
   const bool helped = gave_up_ && now - *gave_up_ < base_patience_ / 8;
   // All submissions of the passed fences ran between `from` and `now`. So `now - from` is an upper bound of
   // their GPU time, and is exact if both their beginning and their end were observed.

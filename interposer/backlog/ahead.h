@@ -20,7 +20,7 @@ namespace sharedgpu::backlog {
 class Ahead {
  public:
   static constexpr Nanoseconds kGoal = std::chrono::milliseconds(20);
-  // Sets how much work may be queued. `goal` is greater than zero.
+  // Sets how much work may be queued, as GPU time. `goal` is greater than zero.
   void aim_for(Nanoseconds goal) { goal_ = goal; }
 
   // The longest wait of one submission. The wait of a submission is bounded because a kernel may be waiting
@@ -30,8 +30,8 @@ class Ahead {
   // Returns true if the next submission must wait until a fence passes, for at most patience().
   bool full() const { return !marks_.empty() && unfinished_ >= window(); }
   Nanoseconds patience() const;
-  // Call this if the wait timed out and one submission is made anyway. The next submission waits at most half
-  // as long, since the GPU may be waiting for many submissions.
+  // Call this if the wait timed out and one submission is made anyway. The fixed part of patience() is then
+  // halved, to 20 ms at least, since the GPU may be waiting for many submissions.
   void gave_up(Nanoseconds now);
 
   // Estimated GPU time of one submission.
@@ -47,8 +47,8 @@ class Ahead {
   // a fence should be recorded after these submissions.
   bool count(std::uint32_t submissions, Nanoseconds let_in = {});
   void marked();
-  // Call this if no fence could be recorded. The submissions since the previous fence are then no longer
-  // counted.
+  // Call marked() when a fence has been recorded, and not_marked() if no fence could be recorded. After
+  // not_marked(), the submissions since the previous fence are no longer counted.
   void not_marked();
 
   // Call this when the first `marks` fences have passed. `seen_before` is true if a poll a moment ago found

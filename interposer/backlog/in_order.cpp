@@ -14,9 +14,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// If a single submission has not returned after this time with an open gate, the driver has its work and the
-// call waits for the GPU. The GPU may be waiting for work of another thread, which must not be held back any
-// longer.
+// If a single submission has not returned after this time with an open gate, the driver has already received
+// its work, and the call only waits for the GPU. The GPU may be waiting for work of another thread, so this
+// other thread must not be held back any longer.
 constexpr Nanoseconds kMostPatience = 5s;
 constexpr Nanoseconds kLook = 100us;  // pause between two checks; threads rarely exclude each other, and then
                                       // mostly wait for milliseconds
@@ -39,7 +39,8 @@ Holders& holders() {
   return *made;
 }
 
-// The default streams are blocking, too. If the driver does not know the stream, its call fails anyway.
+// The default streams are blocking, too. If the driver does not know the stream, the program's call fails
+// anyway.
 bool is_blocking(CUstream stream) {
   unsigned flags = 0;
   return SHAREDGPU_REAL(cuStreamGetFlags, stream, &flags) == CUDA_SUCCESS &&

@@ -14,10 +14,11 @@
 namespace sharedgpu::backlog {
 
 // RAII: exists while a thread makes a submission or a sequence of submissions. Two objects of different
-// threads exclude each other if at least one of them is for a sequence and their streams are ordered. The
-// constructor waits until no earlier object that excludes the new object exists. An earlier object for a
-// single submission delays the new object for at most five seconds in which the gate is open. A thread
-// creates the object outside the gate, and may have several. An object created inside the gate has no effect.
+// threads exclude each other if at least one of them is for a sequence, and if CUDA orders the work of their
+// streams. The constructor waits until no earlier object that excludes the new object exists. An earlier
+// object for a single submission delays the new object for at most five seconds in which the gate is open. A
+// thread creates the object outside the gate, and may have several. An object created inside the gate has no
+// effect.
 class InOrder {
  public:
   enum class Extent : std::uint8_t { submission, sequence };

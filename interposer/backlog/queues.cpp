@@ -59,7 +59,7 @@ struct Queues final : session::SubmissionClock {
   std::mutex mutex;
   std::map<StreamId, Entry> all;
   std::atomic<std::uint32_t> forgotten{0};
-  // True from the first turn with a known end on. The time of submissions is then measured.
+  // True since the first turn whose end was known. The time of submissions is then measured.
   std::atomic<bool> timed{false};
 
   Nanoseconds longest() override;
@@ -146,7 +146,8 @@ Nanoseconds Queue::look() {
   return now() - submitted_ < kLately ? ahead_.submission() : Nanoseconds{};
 }
 
-// Returns true if the last poll is recent. At the last poll, none of the fences in marks_ had passed.
+// Returns true if the last poll is recent. At this poll, none of the fences that are now in marks_ had
+// passed.
 bool Queue::fresh() const { return now() - looked_ < kFreshLook; }
 
 void Queue::count(std::uint32_t submissions) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backlog of each stream while the GPU is oversubscribed. The fences of backlog/ahead.h are CUDA events,
-// for which threads wait in this unit.
+// The backlog of each stream while the GPU is oversubscribed. This class records the fences of
+// backlog/ahead.h as CUDA events, and waits for them.
 //
 // Thread-safe.
 #pragma once
@@ -25,14 +25,14 @@ class Queue {
   // capture. Returns how many submissions the calling thread may make to the stream before it has to count
   // them. Called outside the gate.
   std::uint32_t wait_for_room();
-  // Adds submissions that the calling thread has made to the backlog.
+  // Adds to the backlog the submissions that the calling thread has made.
   void count(std::uint32_t submissions);
-  // Adds submissions to the backlog like count(), and records a fence if one is due. Called inside the gate.
+  // Does the same as count(), and also records a fence if one is due. Called inside the gate.
   void count_and_mark(std::uint32_t submissions);
 
-  // Returns the time of one submission; zero if there were no submissions lately. Called from another thread
-  // every few milliseconds while the end of the turn is known, since a program that waits for each of its
-  // submissions itself never polls the fences. Queries the driver without waiting.
+  // Returns the estimated GPU time of one submission; zero if there were no submissions lately. Called from
+  // another thread every few milliseconds while the end of the turn is known, since a program that waits for
+  // each of its submissions itself never polls the fences. Queries the driver without waiting.
   Nanoseconds look();
 
  private:
@@ -45,17 +45,17 @@ class Queue {
   Ahead ahead_;
   Nanoseconds submitted_{};      // time of the last submission while the end of the turn was known
   Nanoseconds looked_{};         // the last time that all passed fences were removed
-  std::vector<FencePtr> marks_;  // the recorded fences that no poll has seen to pass; the oldest comes first
+  std::vector<FencePtr> marks_;  // the recorded fences that had not passed at the last poll, the oldest first
 };
 
-// Returns the queue of the stream to which the handle refers on the calling thread, and the queue's number.
-// Returns null if there is no such stream (the driver then reports the error).
+// Returns the queue of the stream to which the handle refers on the calling thread, and stores the queue's
+// number in `id`. Returns null if there is no such stream (the driver then reports the error).
 std::shared_ptr<Queue> queue_of(CUstream stream, StreamId* id);
 // The queue with this number; null if the queue has been forgotten.
 std::shared_ptr<Queue> known_queue(StreamId id);
 // Called inside the gate after a submission to any queue.
 void submission_made();
-// Measures how long submissions take, over all queues.
+// Returns the object that reports how long submissions take, over all queues.
 session::SubmissionClock& submission_clock();
 // Returns a number that grows each time queues may be forgotten. If two calls return the same number, no
 // queue was forgotten between them.

@@ -32,7 +32,8 @@ inline CUstream per_thread(CUstream stream) { return stream == nullptr ? CU_STRE
 // then reports the error).
 std::optional<StreamPlace> locate(CUstream stream);
 
-// A fence after all that was submitted to the stream so far; null on failure, with the error in *result.
+// Records a fence after all work that was submitted to the stream so far. Returns null on failure, with the
+// error in *result.
 FencePtr mark(const StreamPlace& place, CUresult* result);
 // Work that is submitted to the stream from now on waits for the fence, which mark() has made. If the fence's
 // context has been destroyed, there is nothing to wait for.

@@ -35,9 +35,9 @@ class Submission {
 
  private:
   static constexpr std::size_t kNone = 0;
-  // A grant is a number of submissions that a thread may make without another check of the limit. Returns the
-  // number of the grant from which this submission is subtracted; kNone if there is no such grant and the
-  // submission has not waited.
+  // A grant is a number of submissions that a thread may make without another check of the limit. Returns 1
+  // plus the index of the grant from which this submission is subtracted. Returns kNone if there is no such
+  // grant; the submission has then not waited.
   static std::size_t wait_for_room(StreamWord stream, bool own);
   static void made(std::size_t counted_on);
 

@@ -13,12 +13,12 @@ namespace sharedgpu::backlog {
 
 class TurnRest {
  public:
-  // Called before a submission, which would finish `takes` from now. Returns true if the turn should be
-  // yielded. `turn` identifies the turn: it is the value of the open gate, which differs for each turn.
+  // Called before a submission that would finish at the time `now` + `takes`. Returns true if the turn should
+  // be yielded. `turn` identifies the turn: it is the value of the open gate, which differs for each turn.
   // `ends` is the end of the turn; zero if the turn has no fixed end. `made_in` is the turn in which the last
   // submission passed the gate, even if the submission had waited at the gate before. The first submission of
   // a turn is always made, since it may be longer than any turn. The function returns true at most once for
-  // each turn, even if the arbiter does not take the turn back.
+  // each value of `ends`, even if the arbiter does not take the turn back.
   bool give_back(std::uint32_t turn, std::uint32_t made_in, Nanoseconds ends, Nanoseconds now,
                  Nanoseconds takes) {
     if (turn != turn_) {
@@ -33,7 +33,7 @@ class TurnRest {
 
  private:
   std::uint32_t turn_ = 0;
-  Nanoseconds given_back_{};  // the end of the turn that was yielded
+  Nanoseconds given_back_{};  // the end of the turn that the process has yielded
 };
 
 }  // namespace sharedgpu::backlog

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counts the streams of this process that are being captured. During a capture, submissions pass a closed
-// gate, and nothing may synchronize. Thread-safe.
+// gate as long as the process holds the lease, and nothing may synchronize. Thread-safe.
 #pragma once
 
 namespace sharedgpu::gate {

@@ -33,8 +33,9 @@ constinit Lease lease;
 Phase phase() { return lease.phase.load(std::memory_order_seq_cst); }
 void set_phase(Phase now_in) { lease.phase.store(now_in, std::memory_order_seq_cst); }
 
-// Returns true if a thread has passed the gate since the phase became `released`. The page may have opened
-// without a call of hold(), since a session without memory has nothing to restore.
+// Returns true if a thread has passed the gate since the phase became `released`, or a stream is being
+// captured. The page may have opened without a call of hold(), since a session without memory has nothing to
+// restore.
 bool passed_since() {
   Activity seen = activity();
   return seen.inside || seen.passes != lease.released_at.load(std::memory_order_relaxed) || capturing();
@@ -160,8 +161,8 @@ void open_for_good(PageSlot slot) {
 std::uint32_t grace(Nanoseconds elapsed) {
   if (elapsed < kFirstGrace) return 0;
   // The n-th pass after the first may come when n^2 times kGraceStep have passed since the first. These
-  // passes are frequent enough for a program that needs a few dozen further submissions to finish its work,
-  // while a program that only queues kernels submits ever more slowly.
+  // passes are frequent enough for a program that needs a few dozen further submissions to finish its work. A
+  // program that only queues kernels submits ever more slowly.
   const auto steps = static_cast<std::uint64_t>((elapsed - kFirstGrace) / kGraceStep);
   std::uint32_t passes = 1;
   while (std::uint64_t{passes} * passes <= steps) ++passes;

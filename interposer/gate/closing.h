@@ -60,8 +60,8 @@ bool close(Drain& drain);
 // intervals, as in close(). The result has the same meaning as that of close().
 bool step(Drain& drain);
 
-// Replaces the arbiter's page with an open page of our own, so that this session does not keep the gate
-// closed.
+// Replaces the arbiter's page with an open page of the interposer, so that this session does not keep the
+// gate closed.
 void open_for_good(PageSlot slot = {});
 
 // The number of times that one thread may pass a closed gate during a drain that has lasted for `elapsed`:
@@ -78,7 +78,7 @@ namespace detail {
 bool excused();
 // Returns true if nothing may pass a closed gate, since Released has been sent or will be sent at once.
 bool released();
-// Tells the listener when the first thread waits.
+// Calls GateListener::on_wait() of the listener given to arm().
 void tell_of_wait();
 }  // namespace detail
 

@@ -9,7 +9,7 @@ namespace sharedgpu::gate {
 namespace {
 
 constexpr Nanoseconds kRecheck = std::chrono::milliseconds(
-    50);  // waiting threads look again after this time, since replacing a page wakes no thread
+    50);  // waiting threads check the gate again after this time, since replacing a page wakes no thread
 
 struct Entrance {
   std::atomic<std::uint32_t> waiting{0};
@@ -34,7 +34,7 @@ bool try_enter(Mark& mark) {
 void detail::enter_slowly() {
   Mark& mark = own_mark();
   if (try_enter(mark)) return;
-  // Does not call the listener during a pause of the process itself, which ends soon.
+  // A pause that the process itself has begun ends soon, so the listener is not called during it.
   bool told = entrance.waiting.fetch_add(1, std::memory_order_seq_cst) != 0 && !paused();
   while (!try_enter(mark)) {
     if (!told && !paused()) {

@@ -9,8 +9,8 @@
 // A closed gate still lets submissions through while a stream of this process is being captured. During a
 // long drain, the closed gate also lets each thread make single submissions, at growing intervals. Without
 // these submissions, a program whose kernel waits for the program's own next submission would hang. These
-// submissions are safe, since the lease is held until Released is sent. step() serves a kernel that waits for
-// a submission of another process. See docs/design/gate.md.
+// submissions are safe, since the lease is held until Released is sent. A kernel may also wait for a
+// submission of another process; step() is for this case. See docs/design/gate.md.
 #pragma once
 
 #include "interposer/gate/fence.h"
@@ -32,7 +32,7 @@ bool wanted();
 Nanoseconds let_in();
 
 // Installs an open page, and drops the pass counters of all other threads. Call this in the child of a fork,
-// in which only the calling thread lives.
+// in which only the calling thread exists.
 void after_fork();
 
 // RAII: the thread is inside the gate from construction to destruction. The constructor blocks while the gate

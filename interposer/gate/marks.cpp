@@ -44,7 +44,7 @@ Mark& own_mark() {
   Mark*& mark = detail::self.mark;
   if (mark == nullptr) {
     mark = &take();
-    // If the program has used up all keys of thread-specific data, the pass counters of its dead threads are
+    // If the program has used up all keys for thread-specific data, the pass counters of ended threads are
     // not reused, which is a small leak.
     thread_end.watch(mark);
   }

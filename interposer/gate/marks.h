@@ -8,9 +8,10 @@
 
 namespace sharedgpu::gate {
 
-// The pass counter of a thread that has ever submitted. The count is odd while the thread is inside the gate.
-// The idle watch uses the sum of all pass counters as a count of submissions. Pass counters are never freed:
-// the counter of a thread that ends is reused by the next thread that starts.
+// The pass counter of a thread that has submitted work at least once. The count is odd while the thread is
+// inside the gate. The turn thread uses the sum of all pass counters as a count of submissions
+// (session/idle.h). Pass counters are never freed: the counter of a thread that ends is reused by the next
+// thread that starts.
 struct alignas(64) Mark {
   std::atomic<std::uint64_t> count{0};
   std::atomic<bool> taken{false};
@@ -39,8 +40,8 @@ extern constinit thread_local Thread self;
 // ends.
 Mark& own_mark();
 
-// The number of all submissions so far, whether a thread is inside, and whether a live thread has given work
-// to its per-thread default stream.
+// The sum of all pass counters, whether a thread is inside, and whether a thread that still exists has given
+// work to its per-thread default stream.
 struct Activity {
   std::uint64_t passes = 0;
   bool inside = false;

@@ -23,8 +23,7 @@ struct Pages {
   // The page of each slot, at the address where it is mapped; null if the slot has no page. The address of a
   // slot stays the same across reconnects.
   std::array<std::atomic<const LeasePage*>, PageSlot::kCount> mapped{};
-  // True if submissions read a page of the interposer, which is_open() writes; false if they read a lease
-  // page.
+  // True if submissions read the combined page (pages.h), which is_open() writes.
   std::atomic<bool> several{false};
   // The page of the interposer that pause() closes.
   LeasePage own{.gate = kOpen, .contended = 0};
@@ -62,7 +61,7 @@ const LeasePage* first_closed() {
   return nullptr;
 }
 
-// Copies to our page whether any GPU is oversubscribed, and the smallest backlog limit.
+// Writes to the combined page (pages.h) whether any GPU is oversubscribed, and the smallest backlog limit.
 void gather() {
   if (!pages.several.load(std::memory_order_acquire)) return;
   const Queues all = shortest();
@@ -72,7 +71,7 @@ void gather() {
 
 bool put_own_page(void* address, std::size_t size, std::uint32_t gate);
 
-// Makes submissions read a page of our own, which is_open() updates. The caller holds `pages.coming`.
+// Makes submissions read the combined page, which is_open() updates. The caller holds `pages.coming`.
 bool gather_in_own_page() {
   if (pages.several.load(std::memory_order_relaxed)) return true;
   if (!put_own_page(&mapped, sizeof mapped, first_closed() == nullptr ? kOpen : kClosed)) return false;
@@ -96,8 +95,9 @@ void* place_of(const LeasePage* page) { return const_cast<LeasePage*>(page); }
 bool is_open() {
   if (!pages.several.load(std::memory_order_acquire)) return open_in(mapped.page);
   for (;;) {
-    // Our page is read first. Every call that finds a closed lease page writes a new value to our page, even
-    // if our page is closed already. So a thread that read our page before this write cannot open our page.
+    // The combined page is read first. Every call that finds a closed page writes a new value to the combined
+    // page, even if the combined page is closed already. So a thread that read the combined page before this
+    // write cannot open it.
     std::uint32_t seen = mapped.page.gate.load(std::memory_order_acquire);
     bool open = first_closed() == nullptr;
     std::uint32_t wanted = open ? seen | 1 : (seen | 1) + 1;

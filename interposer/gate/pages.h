@@ -2,14 +2,15 @@
 // The lease pages of this process, which the arbiter writes: one for each session of the process, and so for
 // each GPU that the process uses.
 //
-// The gate is open when all lease pages are open. Submissions read one fixed place in memory. If there is
-// only one lease page, it is mapped at this place. If there are several lease pages, a page of our own is
-// mapped at this place, and every call of is_open() writes the combined state of the lease pages to our page.
-// Threads that wait at the gate call is_open(). The thread that closes the gate calls is_open() before it
-// counts the threads inside. The service thread calls is_open() before it acts on a message, since the
-// arbiter closes a page before it sends the message that depends on the closed page. If a submission reads
-// our page as open before the page is updated, the submission counts as made before the gate closed. Our page
-// learns whether a GPU is oversubscribed when the turn threads call contended(), which they do regularly.
+// The gate is open when all lease pages are open and the process has not paused its gate. Submissions read
+// one fixed place in memory. If there is only one lease page, it is mapped at this place. If there are
+// several lease pages, or the gate has been paused, a page of the interposer is mapped at this place: the
+// combined page. Every call of is_open() writes the combined state of all pages to the combined page. Threads
+// that wait at the gate call is_open(). The thread that closes the gate calls is_open() before it counts the
+// threads inside. The service thread calls is_open() before it acts on a message, since the arbiter closes a
+// page before it sends the message that depends on the closed page. If a submission reads the combined page
+// as open before this page is updated, the submission counts as made before the gate closed. contended(),
+// which the turn threads call regularly, writes to the combined page whether a GPU is oversubscribed.
 //
 // Thread-safe.
 #pragma once
@@ -61,14 +62,14 @@ inline Nanoseconds turn_ends() { return Nanoseconds(page().turn_ends.load(std::m
 // Maps the lease page of `fd` in place of the session's current one. On failure returns false and sets errno,
 // and the page that submissions read is unchanged.
 bool install(int fd, PageSlot slot = {});
-// Maps an open page of our own in place of the session's lease page. If there is no memory for a page of our
-// own, the arbiter's page stays mapped.
+// Maps an open page of the interposer in place of the session's lease page. If there is no memory for the
+// open page, the arbiter's page stays mapped.
 void leave_open(PageSlot slot);
-// Reads the pages of all sessions and returns true if all are open.
+// Returns true if the lease pages of all sessions are open and the gate is not paused.
 bool is_open();
 // Closes the gate for this process alone, whatever the lease pages say. The thread that pauses the gate then
 // calls close() (closing.h). Returns the number of the pause, or zero if there is a pause already, or no
-// memory for a page of our own.
+// memory for the combined page.
 std::uint32_t pause();
 // Ends the pause of this number; any thread may do so. Does nothing if this pause has ended already.
 void resume(std::uint32_t pause);

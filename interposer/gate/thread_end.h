@@ -21,7 +21,8 @@ class ThreadEnd {
   void watch(const void* value);
 
  private:
-  // A key of thread-specific data. Only its destructor matters, which glibc runs when a thread ends.
+  // Returns a key of thread-specific data. The destructor of this key is `ended`: glibc runs it when a thread
+  // ends.
   pthread_key_t key();
 
   static constexpr std::uint64_t kNoKey = ~std::uint64_t{0};

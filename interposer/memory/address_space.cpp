@@ -71,8 +71,8 @@ bool AddressSpace::take_out(CUdeviceptr address) {
   return true;
 }
 
-// Undoes take_out(). If the block was in an arena, the block stays removed, but new blocks can be placed in
-// the arena again.
+// Undoes a take_out() that returned true. If the range is an arena, the block stays removed, but new blocks
+// can be placed in the arena again.
 void AddressSpace::put_back(CUdeviceptr address, const Block& block) {
   if (block.range->arena)
     packing_.add_region(block.range->base, block.range->size);

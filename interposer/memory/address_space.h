@@ -52,7 +52,7 @@ class AddressSpace {
   bool condemn(CUdeviceptr address);
   void reprieve(CUdeviceptr address) { block(address)->dying = false; }
   // Removes a block from the block list without freeing its memory. Returns true if this was the last block
-  // of its range. An empty range gets no new block until this block is put back.
+  // of its range. An empty range gets no new block until put_back() is called.
   bool take_out(CUdeviceptr address);
   void put_back(CUdeviceptr address, const Block& block);
 

@@ -24,13 +24,13 @@ class AwayMemory {
  public:
   virtual ~AwayMemory() = default;
 
-  // Returns the handles that a kernel may use which gets `address` as an argument: all handles from there to
-  // the end of the allocation. In large allocations, which often hold many arrays of the program, the handles
+  // Returns the handles that a kernel with the argument `address` may use: all handles from `address` to the
+  // end of the allocation. A large allocation often holds many arrays of the program, so there the handles
   // end at the next address that was passed to a kernel. The result is a guess: the kernel may use fewer or
-  // more handles. Empty if no memory of the interposer that can be moved contains `address`.
+  // more handles. The result is empty if the interposer cannot move the memory at `address`.
   virtual std::vector<AwayHandle> operands(CUdeviceptr address) = 0;
-  // Returns the handles under this part of an allocation, or of a mapping that the program has made itself,
-  // that can be moved. Empty if the part does not lie within one.
+  // Returns the movable handles that hold the `size` bytes at `address`. These bytes must lie in one
+  // allocation, or in one mapping that the program has made itself; otherwise the result is empty.
   virtual std::vector<AwayHandle> within(CUdeviceptr address, Bytes size) const = 0;
   // Returns all handles that can be moved.
   virtual std::vector<AwayHandle> handles() const = 0;
@@ -39,8 +39,8 @@ class AwayMemory {
   // How many bytes can enter the window without another handle leaving it.
   virtual Bytes room() const = 0;
   // How many bytes could be allocated now, in one allocation or several, if the arbiter granted `device` more
-  // bytes of device memory, and memory beyond the window without limit. The host memory is as known a moment
-  // before `now`.
+  // bytes of device memory, and memory beyond the window without limit. The free host memory may have been
+  // read up to 100 ms before `now`.
   virtual Bytes growth(Bytes device, Nanoseconds now) const = 0;
   // How many bytes must leave the window, because pinned memory takes their place on the GPU.
   virtual Bytes excess() const = 0;

@@ -34,10 +34,10 @@ class DeferredFrees {
     return sum;
   }
 
-  // The number of the newest entry.
+  // The number of the entry that was added last.
   std::uint64_t last() const { return last_; }
-  // Returns the entries up to the number `last` that no thread is freeing. Only the caller may free these
-  // entries, until it calls done().
+  // Returns the entries whose number is at most `last`, except the entries that a thread is already freeing.
+  // Only the caller may free the returned entries, until it calls done().
   std::vector<Entry> take(std::uint64_t last) {
     std::vector<Entry> taken;
     for (Entry& each : all_)

@@ -2,8 +2,8 @@
 // The driver functions that the memory backends need, and nothing more. Tests substitute a device with real
 // bytes and injected failures for the driver.
 //
-// Thread-safe, except that only the one thread that has entered may copy and call wait(). Every call returns
-// the driver's error code. A call that fails has changed nothing, unless its comment says otherwise.
+// Thread-safe, except that only the thread that has called enter() may copy and call wait(). Every call
+// returns the driver's error code. A call that fails has changed nothing, unless its comment says otherwise.
 #pragma once
 
 #include <cuda.h>
@@ -69,7 +69,7 @@ class Device {
   // Returns true if memory can be exported to other processes.
   virtual bool exportable() const = 0;
   // Returns a descriptor with which other processes can map the physical memory that is mapped at `address`.
-  // The caller owns the descriptor. The memory exists as long as the descriptor.
+  // The caller owns the descriptor. The memory exists at least as long as the descriptor.
   virtual CUresult export_memory(CUdeviceptr address, int* descriptor) = 0;
 
   // Makes the context of the process current on this thread, even if the thread has no context. Lets this
@@ -90,10 +90,10 @@ class Device {
   }
   // The most bytes that one call of fingerprints() may cover.
   static constexpr Bytes kMostLooked = gibibytes(1);
-  // Computes the fingerprint of each accessible range into `found` and waits for the result, on a lane of its
-  // own. After a failure `found` is undefined, and the caller must wait for the lane, since the kernel may
-  // still read memory. A device that supports fingerprints() supports fill() too. Returns
-  // CUDA_ERROR_NOT_SUPPORTED if this device or driver cannot compute fingerprints now.
+  // Computes the fingerprint of each range into `found`, on the lane kLooks, and waits for the result. The
+  // ranges must be accessible. After a failure `found` is undefined, and the caller must call wait() for this
+  // lane, since the kernel may still read memory. A device that supports fingerprints() supports fill() too.
+  // Returns CUDA_ERROR_NOT_SUPPORTED if this device or driver cannot compute fingerprints now.
   virtual CUresult fingerprints(std::span<const Look> /*ranges*/, Fingerprint* /*found*/) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
@@ -122,7 +122,7 @@ class Device {
   virtual bool ending() = 0;
 };
 
-// Enters the device from construction to destruction, if ok().
+// The constructor calls enter(). If this has succeeded, the destructor calls leave().
 class DeviceScope {
  public:
   explicit DeviceScope(Device& device) : device_(device), result_(device.enter()) {}

@@ -37,10 +37,10 @@ struct DriverCalls {
   void exchange(CUstreamCaptureMode& mode) const {
     if (cuThreadExchangeStreamCaptureMode) cuThreadExchangeStreamCaptureMode(&mode);
   }
-  // Returns true if every required entry is set. Without virtual memory management (driver < 10.2 or a GPU
-  // that lacks it) the swap backend cannot work.
+  // Returns true if every required entry is set. The swap backend needs virtual memory management, which
+  // drivers before CUDA 10.2 and some GPUs lack.
   bool complete() const;
-  // Returns true if contents can be fingerprinted and filled.
+  // Returns true if the driver has all functions for fingerprints and fills.
   bool can_look() const;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // This file calls each function by exactly the name that the driver exports, with or without a version
-// suffix. This definition keeps cuda.h from redefining some names to the newest version.
+// suffix. This definition keeps cuda.h from replacing some names by those of the newest version.
 #define __CUDA_API_VERSION_INTERNAL
 #include "interposer/memory/driver_device.h"
 
@@ -103,8 +103,8 @@ CUresult DriverDevice::create(Physical* physical, Bytes size, const CUmemAllocat
   CUresult result = calls_.cuMemCreate(physical, size.count, &wanted, 0);
   if (!exportable || (result != CUDA_ERROR_NOT_SUPPORTED && result != CUDA_ERROR_NOT_PERMITTED))
     return result;
-  // Tries without export, too: in some virtual machines and containers, the driver reports that memory can be
-  // exported, but refuses to create exportable memory.
+  // Tries again to create the memory, now without the permission to export it: in some virtual machines and
+  // containers, the driver reports that memory can be exported, but refuses to create exportable memory.
   wanted = properties(false);
   result = calls_.cuMemCreate(physical, size.count, &wanted, 0);
   if (result == CUDA_SUCCESS) exportable_.store(false, std::memory_order_relaxed);

@@ -6,11 +6,13 @@
 // Memory is cut into parts of 128 KiB, a part into 4 tiles, a tile into 256 blocks. A block is 8 vectors of
 // 16 bytes that lie 4 KiB apart; one thread of the kernel reads a block at a time. The hash has three steps:
 //
-//   a block to 4 x 64 bits   NH, the hash of UMAC (RFC 4418): the sum of (x + k)(y + k') over its pairs of
-//                            words, modulo 2^64, under four keys, each the previous one shifted by a pair
-//   a part to 2 x 61 bits    for each two of these values, the sum over all blocks, modulo p = 2^61 - 1, of
-//                            value times key; a block's key is the product of its tile, lane and warp keys
-//   all to 2 x 61 bits       the sum over all parts, modulo p, of part times key
+//   a block to 4 x 64 bits   NH, the hash of UMAC (RFC 4418): the sum of (x + k)(y + k') over the pairs of
+//                            words (x, y), modulo 2^64. It is computed with four keys: each key is the
+//                            previous one shifted by two words
+//   a part to 2 x 61 bits    two sums over all blocks of the part, modulo p = 2^61 - 1: one of the first two
+//                            NH values of each block, one of the last two. Each value is multiplied by a key,
+//                            which is the product of a tile key, a lane key and a warp key
+//   all to 2 x 61 bits       for each of the two sums: the sum over all parts, modulo p, of part times key
 //
 // All keys are random. Each process draws its own keys once, and no other process knows them. For any two
 // different contents of the same size, the probability of equal hashes is below 2^-100. Proof:
@@ -22,8 +24,9 @@
 //   block become equal modulo p with probability at most (17 / 2^32)^2 < 2^-55.
 // - The difference between the sums of two contents is a polynomial of degree 4 in keys of 57 bits. Each key
 //   makes an existing difference vanish with probability at most 2^-57, all four together 2^-55.
-// - So a given half is equal with probability at most 2^-54, and both halves, whose keys in the sums are
-//   independent, with probability at most 2^-108.
+// - So the hashes of two different contents have a given half in common with probability at most 2^-54. The
+//   keys of the sums differ between the halves and are independent. So both halves are equal with probability
+//   at most 2^-108.
 //
 // A process that knows the keys could construct different contents with equal hashes, but only the process
 // that owns the contents knows the keys.

@@ -2,9 +2,9 @@
 // The PTX of the kernel that computes fingerprints (fingerprint.h). Every driver with virtual memory
 // management can compile it, for every GPU from Maxwell on.
 //
-// One thread block computes one part. Each thread reads its block of a tile with eight loads of 16 bytes at
-// once, and takes the key of NH from the kernel's parameters, so only memory bandwidth limits the speed. The
-// result of a part goes to host memory: 32 bytes for 128 KiB.
+// One thread block computes one part. Each thread reads its block of a tile with eight loads of 16 bytes,
+// which run at the same time. The key of NH is a parameter of the kernel. So only memory bandwidth limits the
+// speed. For each part of 128 KiB, the kernel writes 32 bytes of results to host memory.
 #pragma once
 
 namespace sharedgpu::fingerprint {
@@ -46,7 +46,7 @@ inline constexpr char kKernelName[] = "sharedgpu_fingerprint";
 #define TIMES(x, key)                                                                 \
   " ld.param.u64 %c, [" key "];\n mul.lo.u64 %low, " x ", %c;\n mul.hi.u64 %high, " x \
   ", %c;\n" REDUCE(x, "%low", "%high")
-// Sums over the lanes of a warp; the first lane gets the result.
+// ADD_WARP sums `x` over the lanes of a warp, and the first lane gets the sum. ADD_LANES is one step of this.
 #define ADD_LANES(x, distance)                                        \
   " mov.b64 {%p, %q}, " x ";\n shfl.sync.down.b32 %p, %p, " #distance \
   ", 31, 0xffffffff;\n"                                               \

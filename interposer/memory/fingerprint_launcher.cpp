@@ -16,8 +16,8 @@ constexpr std::size_t kParts = Device::kMostLooked.count / kPart.count;
 
 }  // namespace
 
-// Loads the kernel at first use. If loading has failed for lack of memory, tries again at the next eviction.
-// After any other error, does not try again in this context.
+// Loads the kernel at first use. If loading has failed for lack of memory, the next call tries again. After
+// any other error, no call tries again in this context.
 CUresult FingerprintLauncher::prepare() {
   if (state_ == CUDA_ERROR_NOT_READY || state_ == CUDA_ERROR_OUT_OF_MEMORY) {
     const CUresult result = load();

@@ -40,7 +40,8 @@ bool GrowthAccount::request(Residency::Count count, Bytes size, Wish wish) {
   return false;
 }
 
-// Unused blocks give way to growth for which the job's host memory has no room otherwise.
+// Requests growth. If the arbiter refuses for lack of host memory, releases the unused blocks of away memory
+// and requests the growth again.
 Books::Answer GrowthAccount::ask() {
   const Books::Answer answer = common_.books.grow();
   const bool lacks_host = !answer.granted && answer.host_most != Bytes{};
@@ -58,14 +59,15 @@ bool GrowthAccount::open_window(Bytes size) {
   return true;
 }
 
-// The arbiter grants a growth as a whole or not at all. So the process requests the part of its memory beyond
-// the window that the GPU may still hold: all of it, then half of it, and so on. No handle enters this part
-// before it is granted. Other threads may free memory meanwhile. While the arbiter is lost, the window stays
-// as it is: the driver does not limit the window, and a later arbiter would never give a turn to a process
-// whose window is larger than the GPU.
+// Asks the arbiter to widen the window by as much as the GPU can still hold. The arbiter grants a growth as a
+// whole or not at all. So the process first requests all of its memory beyond the window, then half as much,
+// and so on. No handle enters the additional part of the window before this part is granted. Other threads
+// may free memory meanwhile. While the arbiter is lost, the window stays as it is. Nothing would limit a
+// wider window then, and a later arbiter would never give a turn to a process whose window is larger than the
+// GPU.
 //
-// An arbiter that has restarted meanwhile regards the memory in the first request as memory that the process
-// has already. So at the end, the process reports what it has.
+// If the arbiter has restarted meanwhile, it assumes that the process already has the memory of the first
+// request. So at the end, the process reports the memory that it really has.
 void GrowthAccount::widen_window() {
   const Bytes granule = common_.device.granularity();
   bool asked = false;
@@ -92,9 +94,10 @@ void GrowthAccount::widen_window() {
   if (asked) common_.books.report(false);
 }
 
-// Pinned memory stays on the GPU, so handles leave the window for it. Their `size` bytes are requested as
-// memory beyond the window, and the window shrinks. If the growth of pinned memory is refused all the same,
-// the window stays small. Returns false if the window is as before.
+// Makes room on the GPU for `size` bytes of pinned memory: handles leave the window, and the window shrinks
+// by `size` bytes. The arbiter must grant these bytes as memory beyond the window; if it refuses, the
+// function requests the old window again. Returns true if the window has shrunk and the caller may request
+// the pinned memory. If the arbiter refuses the pinned memory even then, the window stays small.
 bool GrowthAccount::shrink_window(Bytes size) {
   if (!common_.blocks || !common_.books.may_be_oversized()) return false;
   {
@@ -117,8 +120,9 @@ bool GrowthAccount::shrink_window(Bytes size) {
     const MutexLock lock(common_.mutex);
     common_.residency.set_window(common_.residency.granted() + size);
   }
-  // The arbiter has accepted the smaller window, so the session requests the difference. If the arbiter has
-  // given it to others meanwhile, the window stays small, and the memory beyond it is stated.
+  // The request has already told the arbiter that the window is smaller. So the process requests the old
+  // window again. If the arbiter has given this device memory to other tenants meanwhile, the window stays
+  // small. claim() then tells the arbiter about the additional memory beyond the window.
   if (common_.books.grow().granted) return false;
   {
     const MutexLock lock(common_.mutex);
@@ -150,8 +154,9 @@ Books::Answer GrowthAccount::within_host_limit() {
   return {.granted = true};
 }
 
-// Checks that host memory is left for the handles that will be away. Otherwise a program that tries how much
-// it may allocate would occupy the last host memory of the job, or of the node, until the allocation fails.
+// Checks that host memory is left for the handles that will be away. Without this check, a program that tries
+// how much it may allocate would occupy the last host memory of the job, or of the node, until an allocation
+// fails.
 Books::Answer GrowthAccount::within_host_room() {
   MutexLock lock(common_.mutex);
   const Bytes footprint = common_.residency.swappable();
@@ -179,15 +184,16 @@ bool GrowthAccount::read_host_limit() {
   return changed;
 }
 
-// Unused blocks are released if the memory has no room otherwise.
+// Returns true if the job may allocate `size` more bytes of host memory. If that requires it, releases the
+// unused blocks of away memory.
 bool GrowthAccount::has_host_room(Bytes size) {
   if (common_.budget.room() >= size) return true;
   return common_.blocks && common_.blocks->room() >= size && common_.blocks->trim({}) &&
          common_.budget.room() >= size;
 }
 
-// Where the site forbids away memory, the arbiter would refuse it, so only this process's own budget counts
-// the memory.
+// If the site forbids away memory, the arbiter would refuse the request. So the arbiter is not asked, and
+// only the budget of this process counts the memory.
 bool GrowthAccount::take_host(Bytes size) {
   const auto lock = one_at_a_time();
   if (!has_host_room(size)) return false;

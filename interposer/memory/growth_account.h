@@ -16,7 +16,7 @@ class GrowthAccount {
  public:
   explicit GrowthAccount(SwapCommon& common) : common_(common) { read_host_limit(); }
 
-  // Requests growth of one of the counts that use() reports. A refusal leaves the count unchanged.
+  // Requests growth of one of the two counts of allocated memory. A refusal leaves the count unchanged.
   bool request(Residency::Count count, Bytes size, Wish wish);
   void take_back(Residency::Count count, Bytes size);  // subtracts `size` from the count, and reports the new
                                                        // use
@@ -48,15 +48,16 @@ class GrowthAccount {
   SwapCommon& common_;
   std::mutex requests_;
   Bytes context_ GUARDED_BY(common_.mutex);
-  Bytes host_ GUARDED_BY(common_.mutex);             // the program's own host memory, except host_unreported_
-  Bytes host_unreported_ GUARDED_BY(common_.mutex);  // the part that was taken while the site did not permit
-                                                     // away memory; never reported to the arbiter
+  Bytes host_ GUARDED_BY(common_.mutex);             // host memory that the program has created with
+                                                     // cuMemCreate, except host_unreported_
+  Bytes host_unreported_ GUARDED_BY(common_.mutex);  // such host memory that was created while the site did
+                                                     // not permit away memory; never reported to the arbiter
   Bytes widening_ GUARDED_BY(common_.mutex);         // see ReportSource::Reading
-  Bytes host_limit_ GUARDED_BY(common_.mutex);       // the limit on host memory when it was last read; zero
-                                                     // if there is none
-  Bytes job_host_limit_ GUARDED_BY(common_.mutex);   // the same for the limit that all steps of the job
-                                                     // share; zero if there is none
-  Bytes within_limit_ GUARDED_BY(common_.mutex);     // the largest footprint known to be within the limit
+  Bytes host_limit_ GUARDED_BY(common_.mutex);       // the limit on this process's host memory when it was
+                                                     // last read; zero if there is none
+  Bytes job_host_limit_ GUARDED_BY(common_.mutex);   // the limit that all steps of the job share, when it was
+                                                     // last read; zero if there is none
+  Bytes within_limit_ GUARDED_BY(common_.mutex);     // the largest footprint known to be within host_limit_
 };
 
 }  // namespace sharedgpu

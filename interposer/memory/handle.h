@@ -31,7 +31,7 @@ struct View {
 //   no      in_place             unbacked: the handle has no memory and no contents yet
 //   yes     in_place             resident if accessible; otherwise the handle has no contents yet
 //   no      any other            evicted
-//   yes     any other            a restore failed: the memory is mapped, but the contents are not copied yet
+//   yes     any other            a restore runs or has failed: memory is mapped, but has no contents yet
 //
 // `in_room`: the contents are in the host memory `host`. `uniform`: the contents are stored nowhere, since
 // each of their 32-bit words is equal to `word`.
@@ -45,9 +45,10 @@ struct View {
 //
 // A handle that is `away` has host memory instead of device memory: `block` is mapped at its addresses. Such
 // a handle is never evicted, since it occupies no device memory. `in_block`: the contents are in `block`, and
-// the block is not mapped at the addresses, since a change of places is under way or has failed. A restore
-// completes the change: if the handle is away, the block is mapped; otherwise the contents are copied from
-// the block to device memory. If an `in_block` handle is mapped, then to device memory.
+// the block is not mapped at the addresses, since a move into the window or out of it is under way or has
+// failed. A restore completes the move: if the handle is away, the block is mapped; otherwise the contents
+// are copied from the block to device memory. If `mapped` is true for such a handle, device memory is mapped
+// at its addresses.
 //
 // A handle is mapped but not accessible if the driver has refused access to the mapping, and has then refused
 // to unmap it.

@@ -30,7 +30,7 @@ class HostBudget {
   // Returns true if the job's own next allocations may fail once `more` further bytes have been allocated for
   // swap. The host pool should then release its unused memory.
   virtual bool tight(Bytes more) const = 0;
-  // Returns true if the job itself uses more than a quarter of the safety margin, so that it needs the memory
+  // Returns true if the job itself uses more than a quarter of the safety margin. It then needs the memory
   // that swap occupies.
   virtual bool used_up() const = 0;
   // The bytes in use in the cgroup with the lowest limit, without the bytes that the Linux kernel reclaims on
@@ -46,8 +46,9 @@ class HostBudget {
 // Reads the memory cgroups (v1 or v2) of this process, all their ancestors, and /proc/meminfo on each call,
 // since a job's limits may change while it runs. The process's path in the cgroup tree is read only once.
 //
-// If a file cannot be read, for example for lack of descriptors, its last known limit applies. Until the file
-// can be read again, room() returns zero, since the remaining memory is unknown.
+// A file may be unreadable for some time, for example for lack of descriptors. If the limit of a cgroup
+// cannot be read, the value that was read last applies. While the memory in use cannot be read, or a limit
+// was never read because of such a temporary error, room() returns zero.
 class CgroupBudget final : public HostBudget {
  public:
   // Called at most once, for the first file that could not be read and that was never read before. `error` is
@@ -100,7 +101,7 @@ class CgroupBudget final : public HostBudget {
   std::atomic<std::uint64_t> uncharged_{0};
   const std::string root_;
   const Tell tell_;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   mutable bool found_ = false;
   mutable bool told_ = false;
   mutable std::vector<Group> groups_;

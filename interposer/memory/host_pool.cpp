@@ -148,7 +148,7 @@ void HostPool::work(Worker& worker) {
 }
 
 // Adds one slab if the pool holds less than `goal`. `pace` is Pace::ahead for growth before an eviction. If
-// the driver or the Linux kernel refuses memory for such growth, it pauses for about a minute.
+// the driver or the Linux kernel refuses memory for such growth, such growth pauses for about a minute.
 bool HostPool::grow(Bytes goal, Pace pace) {
   Bytes size;
   std::byte* data = nullptr;

@@ -73,11 +73,11 @@ class HostPool {
   // Samples how fast the job itself allocates memory. The pool does not allocate the memory that the job will
   // need within the next second. Called often. Thread-safe.
   void watch();
-  // Called when the job itself needs the memory that the pool holds: keeps the pool from growing for about a
-  // minute. Thread-safe.
+  // Called when the job itself needs the memory that the pool holds. The pool then does not grow until a
+  // minute has passed in which HostBudget::used_up() was false. Thread-safe.
   void bar();
-  // Releases slabs that are wholly free, but only while the pool still holds at least `keep` bytes and the
-  // size given to prepare().
+  // Releases slabs that are wholly free, as long as the pool then still holds at least `keep` bytes and at
+  // least the size given to prepare().
   void trim(Bytes keep);
   // Maintenance, called about once a second: releases memory that no eviction is expected to need, or all
   // free memory if the job runs short of memory. Also ends the pauses in the pool's growth, after about a
@@ -149,8 +149,9 @@ class HostPool {
   Bytes needed_;               // host memory that the last turn needed; set by trim()
   std::optional<Bytes> keep_;  // if set, a worker releases free slabs as long as this many bytes remain
   unsigned sharers_ = 1;
-  unsigned resting_ = 0;   // calls of tend() left until the pool may grow before an eviction again
-  unsigned barred_ = 0;    // calls of tend() left until the pool may grow at all
+  unsigned resting_ = 0;   // number of further calls of tend() until the pool may again grow before an
+                           // eviction
+  unsigned barred_ = 0;    // number of further calls of tend() until the pool may grow at all
   bool touching_ = false;  // true while a thread touches the pages of a slab
 };
 

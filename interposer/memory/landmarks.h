@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The addresses that the program has passed to CUDA kernels as arguments. Programs often keep many arrays in
-// one large allocation. These addresses show where the arrays begin. Bounded. Not thread-safe.
+// one large allocation. These addresses show where the arrays begin. At most kMost addresses are kept. Not
+// thread-safe.
 #pragma once
 
 #include <cuda.h>
@@ -22,7 +23,7 @@ class Landmarks {
     if (addresses_.size() >= kMost) addresses_.clear();
     addresses_.insert(address);
   }
-  // The first address after `address`, but at most `end`.
+  // The first noted address after `address`, but at most `end`.
   CUdeviceptr next(CUdeviceptr address, CUdeviceptr end) const {
     const auto found = addresses_.upper_bound(address);
     return found == addresses_.end() ? end : std::min(end, *found);

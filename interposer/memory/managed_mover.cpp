@@ -6,7 +6,7 @@
 namespace sharedgpu {
 namespace {
 
-// Host memory is reserved in the budget in steps of this size, so that the budget need not be read for each
+// The mover checks once whether the budget has this much host memory. So the budget need not be read for each
 // handle.
 constexpr Bytes kRoomStep = mebibytes(128);
 
@@ -28,10 +28,10 @@ void ManagedMover::forget(Handle& handle) {
   held_ -= handle.size.count;
 }
 
-// Waits for prefetches that are still in flight: a prefetch must not begin while a prefetch of the same pages
-// in the other direction is in flight.
+// Waits for prefetches that may still be running: a prefetch must not begin while a prefetch of the same
+// pages runs in the other direction.
 bool ManagedMover::settle() {
-  room_ = {};  // forgets host memory that was reserved in the previous turn and not used
+  room_ = {};  // so that the next eviction reads the budget again
   under_way_ = {};
   for (unsigned lane = 0; lane < Lane::kCount; ++lane)
     if (late_[lane]) wait({lane});

@@ -23,7 +23,7 @@ class ManagedMover final : public Mover {
   CUresult show(Handle& /*handle*/) override { return CUDA_SUCCESS; }
   CUresult hide(Handle& /*handle*/, View& /*view*/) override { return CUDA_SUCCESS; }
   bool settle() override;
-  bool unsettled() const override { return false; }  // memory can be freed while a prefetch is in flight
+  bool unsettled() const override { return false; }  // memory can be freed while a prefetch is running
   Begun begin_out(const Leaver& leaver, Lane lane) override;
   bool end_out(Handle& handle, Lane lane) override;
   CUresult begin_in(Handle& handle, Lane lane) override;
@@ -41,8 +41,10 @@ class ManagedMover final : public Mover {
   std::atomic<std::uint64_t> held_{0};
 
   // Used by the turn thread only.
-  Bytes room_;                             // host memory that was reserved in the budget and is not used yet
-  Bytes under_way_;                        // bytes in flight to the host, which the budget may not count yet
+  Bytes room_;                             // host memory that the budget had when it was last read, and that
+                                           // no handle has taken yet
+  Bytes under_way_;                        // bytes that prefetches are moving to the host; the budget may not
+                                           // count them yet
   std::array<bool, Lane::kCount> late_{};  // true: a wait for the lane has failed
 };
 

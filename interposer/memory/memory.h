@@ -2,11 +2,11 @@
 // The device memory of one process on one GPU, as a backend implements it.
 //
 // An allocation keeps its address range until it is freed. Its handles have device memory only while they are
-// on the GPU. Other parts of the interposer use the memory through four interfaces: the wrappers of driver
-// calls use Allocator and Pinning, the service thread uses ReportSource, the turn thread uses TurnMemory.
-// evict() and restore() are called only while the gate is closed and every context is drained. All functions
-// return driver error codes and never throw. No function waits for the arbiter while it holds a lock that
-// evict() needs.
+// neither evicted nor away. Other parts of the interposer use the memory through four interfaces: the
+// wrappers of driver calls use Allocator and Pinning, the service thread uses ReportSource, the turn thread
+// uses TurnMemory. evict() and restore() are called only while the gate is closed and every context is
+// drained. All functions return driver error codes and never throw. No function waits for the arbiter while
+// it holds a lock that evict() needs.
 #pragma once
 
 #include <cuda.h>
@@ -20,11 +20,11 @@
 
 namespace sharedgpu {
 
-// The functions of the session that the memory calls. The session passes the memory's requests and reports to
-// the arbiter, and knows whether a stream is being captured. Callers must hold none of the memory's locks.
+// The session's functions that the memory backends call. The session passes the memory's requests and reports
+// to the arbiter, and knows whether a stream is being captured. Callers must hold none of the memory's locks.
 //
-// The service thread calls use() at the moment when it sends a message. So no message reports an older state
-// than the message before it, and the last message reports the newest state.
+// The service thread calls use() or reading() at the moment when it sends a message. So no message reports an
+// older state than the message before it, and the last message reports the newest state.
 class Books {
  public:
   struct Answer {
@@ -36,17 +36,18 @@ class Books {
   virtual ~Books() = default;
   // Requests a growth that use() already counts; if the arbiter refuses, the caller undoes the growth. Blocks
   // until the arbiter answers or is lost. If the arbiter is lost, the function returns as if the growth was
-  // granted, and only the driver limits the program's memory; the arbiter gets to know the growth when it
+  // granted, and only the driver limits the program's memory; the session reports the growth when an arbiter
   // answers again. Before this function returns, set_allowed() has been called with the resident limit that
   // the arbiter has sent.
   virtual Answer grow() = 0;
-  // Returns true if the site permits programs larger than the GPU. Memory beyond the GPU's is away
-  // (handle.h).
+  // Returns true if the site permits programs larger than the GPU. Memory that the GPU cannot hold is then
+  // away (handle.h).
   virtual bool may_be_oversized() { return false; }
   // Called when the process becomes oversized, for the first time or again, and before make_room().
   virtual void went_oversized() {}
   // Called after went_oversized(). Moves handles out of the window until AwayMemory::excess() is zero. May
-  // wait for the process's turn, and for the process's work on the GPU. Returns false if it cannot do this.
+  // wait for the process's turn, and for the process's work on the GPU. Returns false if not enough handles
+  // could leave.
   virtual bool make_room() { return false; }
   // Requests a growth that has already happened and cannot be undone, so the function does not wait for the
   // answer.
@@ -162,12 +163,12 @@ class Pinning {
   virtual CUresult take_host(Bytes /*size*/) { return CUDA_SUCCESS; }
   virtual void give_host(Bytes /*size*/) {}
 
-  // Pins in place the memory under this part of an allocation, or of a mapping that the program has made
-  // itself: the memory stays where it is until it is freed, and counts as pinned. Waits for the arbiter.
-  // If the backend never moves memory, does nothing and returns CUDA_SUCCESS. Returns CUDA_ERROR_NOT_READY if
-  // a part of the memory is not on the GPU, or if to_merge() returns a range. Returns
-  // CUDA_ERROR_OUT_OF_MEMORY if the arbiter refuses to pin this amount, and CUDA_ERROR_INVALID_VALUE if the
-  // part does not lie in one allocation or mapping.
+  // Pins in place the memory that holds the `size` bytes at `address`: the memory stays where it is until it
+  // is freed, and counts as pinned. The bytes must lie in one allocation, or in one mapping that the program
+  // has made itself. Waits for the arbiter. If the backend never moves memory, does nothing and returns
+  // CUDA_SUCCESS. Returns CUDA_ERROR_NOT_READY if a part of the memory is not on the GPU, or if to_merge()
+  // returns a range. Returns CUDA_ERROR_OUT_OF_MEMORY if the arbiter refuses to pin this amount, and
+  // CUDA_ERROR_INVALID_VALUE if the bytes do not lie in one allocation or mapping.
   virtual CUresult settle(CUdeviceptr /*address*/, Bytes /*size*/) { return CUDA_SUCCESS; }
   // The range around `address` that must become one handle before settle() can pin a part of it; nullopt if
   // there is none. Only memory that the program has created for export must be one handle.
@@ -228,7 +229,7 @@ class TurnMemory {
   // allowed() bytes are resident although the footprint is larger, and the caller tries again soon.
   virtual bool restore() = 0;
   // Makes the range that to_merge() returns for `address` one handle, at the same addresses and with the same
-  // contents. For a moment, needs host memory for all contents of the range. No work of the process may be
+  // contents. Meanwhile, needs host memory for all contents of the range. No work of the process may be
   // running. Returns CUDA_SUCCESS if nothing is left to merge, CUDA_ERROR_NOT_READY if a part of the memory
   // is not on the GPU, and otherwise an error. After an error some memory may be evicted; restore() brings it
   // back.
@@ -236,8 +237,8 @@ class TurnMemory {
   // Prepares for evictions that need `size` bytes of host memory at once. `sharers` sessions of the job, this
   // one included, may allocate host memory at the same time. Thread-safe; does not wait.
   virtual void prepare_host(Bytes /*size*/, unsigned /*sharers*/) {}
-  // Maintenance, several times a second while the gate is open or closed: carries out deferred frees if the
-  // GPU is idle.
+  // Maintenance, several times a second, whether the gate is open or closed: carries out deferred frees if
+  // the GPU is idle.
   virtual void tend_freed() {}
   // Maintenance, about once a second: releases unused host memory, if no eviction is expected to need it or
   // if the job runs short of host memory.

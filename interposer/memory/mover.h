@@ -3,8 +3,9 @@
 // and end an asynchronous copy. After any failure the handle is in one of the states of handle.h, and no byte
 // is lost.
 //
-// The caller has marked the handle as busy, and holds no lock. Only the thread that has entered the device
-// calls begin_out(), end_out(), begin_in() and end_in(). Each lane carries only one handle at a time.
+// The caller has marked the handle as busy, and holds no lock. Only the thread that has called
+// Device::enter() calls begin_out(), end_out(), begin_in() and end_in(). Each lane carries only one handle at
+// a time.
 #pragma once
 
 #include <optional>
@@ -26,8 +27,8 @@ class Mover {
  public:
   virtual ~Mover() = default;
 
-  // Backs a handle that has no physical memory. After a failure the handle has no physical memory, or only
-  // inaccessible memory.
+  // Gives physical memory to a handle that has none. After a failure the handle has no physical memory, or
+  // only inaccessible memory.
   virtual CUresult back(Handle& handle) = 0;
   // Unmaps and frees the physical memory of a handle. Contents that are not on the host are lost.
   virtual CUresult unback(Handle& handle) = 0;
@@ -40,9 +41,10 @@ class Mover {
   // Unmaps the view.
   virtual CUresult hide(Handle& handle, View& view) = 0;
 
-  // Waits for copies that a failure has left in flight. Must return true before the first move of a turn.
+  // Waits for copies that may still be running after a failure. Must return true before the first move of a
+  // turn.
   virtual bool settle() = 0;
-  // Returns true if a failure has left a copy in flight. Thread-safe.
+  // Returns true if a copy may still be running after a failure. Thread-safe.
   virtual bool unsettled() const = 0;
 
   // Computes fingerprints of handles that are to be evicted, of at most Device::kMostLooked bytes together. A
@@ -85,8 +87,8 @@ class Mover {
   // Returns the result of all evictions since the last call.
   virtual Eviction take_left() { return {}; }
 
-  // The host memory that the mover holds: all of it, the part with evicted contents, and the part with clean
-  // copies. Thread-safe.
+  // host_held(): all host memory that the mover holds. host_used(): the part with evicted contents.
+  // host_kept(): the part with clean copies. Thread-safe.
   virtual Bytes host_held() const = 0;
   virtual Bytes host_used() const = 0;
   virtual Bytes host_kept() const { return {}; }

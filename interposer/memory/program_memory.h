@@ -3,9 +3,10 @@
 // cuMemSetAccess and related functions. PyTorch's expandable segments and JAX use these functions.
 //
 // The CUDA handle (CUmemGenericAllocationHandle) that the program gets stands for swappable memory. The
-// interposer maps this memory at addresses of its own and copies through them, so it can evict the memory
-// whether or not the program has mapped it. A restore maps the memory at all of the program's addresses
-// again. These functions never wait for a turn: if memory is not on the GPU now, the next restore maps it.
+// interposer maps this memory at addresses of its own, and uses these addresses for its copies. So it can
+// evict the memory whether or not the program has mapped it. A restore maps the memory at all of the
+// program's addresses again. These functions never wait for a turn: if memory is not on the GPU now, the next
+// restore maps it.
 //
 // Thread-safe. The functions return driver error codes. If the memory is not the interposer's, they return
 // nullopt, and the caller must call the driver.

@@ -109,8 +109,8 @@ void Residency::replace(Range& range, Handle whole) {
   count(range.handles.front());
 }
 
-// When memory is freed that was or is being pinned in place, the window does not keep its size: the arbiter
-// may have subtracted the size already, and grants growth only on request.
+// If a freed handle was pinned in place, or was being pinned, its size is not added to the window again: the
+// arbiter may already have subtracted this size, and grants growth only on request.
 void Residency::strike_off(Range& range) {
   for (Handle& handle : range.handles) {
     const bool pinned = handle.place != Handle::Place::free;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state of all handles together: the order in which they are evicted and restored, how many are busy, and
-// how many bytes are resident, pinned and on the host. Guarded by SwapCommon::mutex.
+// how many bytes are resident, pinned and away. Guarded by SwapCommon::mutex.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ class Residency {
   Bytes away() const { return away_; }                    // size of the handles that are away
   Bytes in_window() const { return swappable_ - away_; }  // size of the handles that are not away
   Bytes unused_window() const { return minus(granted(), in_window()); }
-  // Moves the handle, which must be busy, out of the window or into it.
+  // Marks the handle, which must be busy, as away or not away, and updates the counts.
   void set_away(Handle& handle, bool away);
   // Bytes of handles that are mapped or are about to be mapped, except handles that are away or pinned in
   // place.
@@ -63,7 +63,7 @@ class Residency {
   // Returns true if the handles that are not away exceed the window without this part.
   bool overfull() const { return in_window() + kept_free_ > granted(); }
   bool exceeds() const { return resident_ > allowed_; }
-  // The evicted bytes when exactly allowed() bytes are resident.
+  // How many bytes are evicted when exactly allowed() bytes are resident.
   Bytes evicted_at_limit() const { return minus(in_window(), allowed_); }
 
   // Returns true if the device is lost. Evicted memory then stays evicted.

@@ -76,16 +76,16 @@ class StreamPool {
   void reset_used_high() { used_high_ = used_; }
 
  private:
-  // A block that a stream has freed, and whose fence may not have passed yet. packing_ still counts the block
-  // as taken.
+  // A block that a stream has freed. The GPU may not have passed its fence yet. packing_ still counts the
+  // block as taken.
   struct Freed {
     CUdeviceptr base = 0;
     Bytes size;
     FencePtr fence;
   };
   struct Queue {
-    std::map<std::uint64_t, Freed> by_age;                      // the keys number the frees in the order of
-                                                                // their calls
+    std::map<std::uint64_t, Freed> by_age;                      // the key of a block is the number of the
+                                                                // give() that freed it
     std::set<std::pair<std::uint64_t, std::uint64_t>> by_size;  // the blocks of by_age, each as (size, key
                                                                 // in by_age)
   };

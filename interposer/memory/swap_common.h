@@ -23,9 +23,11 @@ struct SwapOptions {
   Bytes largest_arena = mebibytes(64);  // the largest arena, which smaller allocations share
   Bytes report_every = mebibytes(128);  // bytes moved between two reports
   Bytes kept_blocks = mebibytes(512);   // unused blocks of away memory that are kept for exchanges
-  // The most of these blocks that are kept if the host has no room for them beside the memory that may still
-  // be evicted. They count against the limits of the job (arbiter/core/memory/admission.cpp), so only the
-  // blocks for one exchange are kept.
+                                        // (SwapExchange::tend)
+  // The job's limits reserve host memory for evicting the whole window. Unused blocks may occupy the part of
+  // it that the host pool does not hold. If this part is smaller than `kept_besides`, at most `kept_besides`
+  // bytes of unused blocks are kept: enough for one exchange. The blocks beyond the part count against the
+  // limits of the job, too (arbiter/core/memory/admission.cpp).
   Bytes kept_besides = mebibytes(256);
   // The time for which allocate() waits for memory that the driver is still taking from another process.
   Nanoseconds patience = std::chrono::seconds(2);
@@ -45,8 +47,8 @@ struct SwapCommon {
     changed.notify_all();
   }
 
-  // Waits until all device memory that handles have left is free or in use by other handles. An exchange
-  // waits for no other thread, so this wait is short.
+  // Waits until `has_spare` is false: the device memory of all handles that have left the window is free, or
+  // other handles use it. An exchange waits for no other thread, so this wait is short.
   void wait_for_spare() REQUIRES(mutex) {
     while (has_spare) changed.wait(mutex);
   }
@@ -66,7 +68,8 @@ struct SwapCommon {
   // (memory.h).
   Mutex mutex = {};
   Condition changed = {};  // notified when a handle is not busy any more, less memory is resident, the
-                           // resident limit has changed, a deferred free is done, or no memory is spare
+                           // resident limit has changed, a deferred free is done, `has_spare` is false again,
+                           // or SwapProgram may begin or has ended a merge
   AddressSpace space GUARDED_BY(mutex) = {};
   Residency residency GUARDED_BY(mutex) = {};
   ProgramAllocations program GUARDED_BY(mutex) = {};

@@ -8,13 +8,14 @@
 namespace sharedgpu {
 namespace {
 
-// A smaller allocation most likely holds a single array, and a kernel that gets its address uses all of it.
+// An allocation up to this size most likely holds a single array. A kernel that gets the address of this
+// array uses all of it.
 constexpr Bytes kOneArray = mebibytes(512);
-// The pool of blocks keeps this part of the memory that is away for the next exchanges, or
-// SwapOptions::kept_blocks, unless the job itself needs the host memory.
+// Unused blocks are kept for the next exchanges, unless the job itself needs the host memory: at most a
+// quarter (1 / kKeptPart) of the bytes that are away, or SwapOptions::kept_blocks if that is more.
 constexpr std::uint64_t kKeptPart = 4;
 
-// Handles on their way in one direction, first in first out. Each direction has two lanes: while one copy
+// The handles that move in one direction, first in first out. Each direction has two lanes: while one copy
 // runs, the driver's calls for the other handle are made.
 class Way {
  public:
@@ -59,10 +60,11 @@ Bytes SwapExchange::room() const {
   return common_.residency.room_in_window();
 }
 
-// Part of the device memory may stay unused, which takes host memory instead: less than two handles' size,
-// since the window grows by steps (GrowthAccount::widen_window), and less than one, since handles are away as
-// a whole. The last handle may be larger than the allocation by part of a granule. If there is no window, an
-// allocation of at most `device` bytes makes none.
+// Subtracts the device memory that may stay unused, since additional host memory is needed in its place. Less
+// than the size of two handles may stay unused because the window grows in steps
+// (GrowthAccount::widen_window), and less than the size of one because a handle is away as a whole. The last
+// handle may be larger than the allocation by less than a granule. If there is no window, an allocation of at
+// most `device` bytes opens none. So in this case nothing is subtracted from `device`.
 Bytes SwapExchange::growth(Bytes device, Nanoseconds now) const {
   const Bytes cut = Bytes{3 * common_.options.handle.count} + common_.device.granularity();
   const Bytes host = std::min(common_.blocks->room(now), kLargestAllocation);
@@ -134,8 +136,8 @@ std::vector<AwayHandle> SwapExchange::handles() const {
   return found;
 }
 
-// Claims the handle if it still exists, is where the plan expects it, and can be moved; otherwise returns
-// null.
+// Claims the handle if it still exists, can be moved, and is away or in the window as `away` says. Otherwise
+// returns null.
 Handle* SwapExchange::claim(CUdeviceptr address, bool away) {
   Handle* const handle = common_.space.handle_at(address);
   if (handle == nullptr || handle->busy || handle->place != Handle::Place::free || !handle->usable() ||
@@ -197,7 +199,8 @@ bool SwapExchange::end_enter(Handle& handle, Lane lane) {
   return entered;
 }
 
-// The handle could not enter. It is away, unless the driver has refused to unmap the new device memory.
+// Called when a handle could not enter the window. Marks the handle as away, unless the driver has refused to
+// unmap the new device memory.
 void SwapExchange::keep_away(Handle& handle) {
   const bool has_device_memory = handle.mapped && handle.contents == Handle::Contents::in_block;
   if (!has_device_memory) common_.residency.set_away(handle, true);
@@ -209,8 +212,9 @@ bool SwapExchange::in_window(CUdeviceptr address) {
   return handle == nullptr || !handle->away;
 }
 
-// A handle can enter as soon as enough others have left. After a failure of the driver, no more handles begin
-// to move in the same direction.
+// A handle can enter as soon as enough others have left. If a handle cannot leave, no more handles begin to
+// leave. If a copy into the window fails, no more handles begin to enter. If a handle cannot begin to enter
+// although no other handle is leaving, it is skipped.
 bool SwapExchange::exchange(const std::vector<CUdeviceptr>& out, const std::vector<CUdeviceptr>& in) {
   const DeviceScope scope(common_.device);
   if (!scope.ok() || !common_.mover->settle()) return false;

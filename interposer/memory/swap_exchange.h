@@ -24,8 +24,8 @@ class SwapExchange final : public AwayMemory {
   void tend();
 
  private:
-  // Some of the program's addresses that lie in one range: `begin` is where they lie as an address of the
-  // range.
+  // A part of the program's memory that lies in one range. `begin` is its address in the range. The program
+  // may use another address: that of its own mapping.
   struct Span {
     const Range* range = nullptr;
     CUdeviceptr begin = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The swap backend. An address range lasts as long as its allocation, but its handles get physical memory
-// only while they are on the GPU. Evicted contents are in pinned host memory. This class only connects its
-// parts. See README.md in this directory.
+// The swap backend. An address range lasts as long as its allocation, but its handles have device memory only
+// while they are neither evicted nor away. Evicted contents are in pinned host memory. This class only
+// connects its parts. See README.md in this directory.
 #pragma once
 
 #include <vector>

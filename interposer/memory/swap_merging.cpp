@@ -11,9 +11,9 @@ namespace {
 constexpr Nanoseconds kPause = std::chrono::milliseconds(10);  // the pause between two attempts to create
                                                                // memory
 
-// Returns the handle that replaces all handles of the range. These are evicted to host memory. If the driver
-// has refused to unmap the memory at one of the program's addresses, some of the handles have no view at this
-// address.
+// Returns the handle that replaces all handles of the range, which have been evicted to host memory. If the
+// driver has refused to unmap the memory at one of the program's addresses, some of the handles have no view
+// at this address.
 Handle as_one(const Range& range) {
   Handle whole;
   whole.address = range.base;

@@ -172,10 +172,10 @@ bool SwapMover::end_leave(Handle& handle, Lane lane) {
   return true;
 }
 
-// Takes over the memory of a handle that has left. The driver scrubs freed memory with the copy engine that
-// copies into the GPU (docs/benchmarks.md, "A handoff"), so an exchange frees and creates as little as
-// possible. New memory is created only after all spare memory has been freed, since spare memory uses the
-// room that the caller has found in the window.
+// Takes over the memory of a handle that has left, if its size and kind are right. Otherwise creates memory.
+// The driver scrubs freed memory with the copy engine that copies into the GPU (docs/benchmarks.md, "A
+// handoff"), so an exchange frees and creates as little as possible. New memory is created only after all
+// spare memory has been freed, since spare memory uses the room that the caller has found in the window.
 CUresult SwapMover::take_memory(Physical* physical, const Handle& handle) {
   const auto found = std::ranges::find_if(spare_, [&](const Spare& spare) {
     return spare.size == handle.size && is_of_kind(spare.kind, handle.kind);

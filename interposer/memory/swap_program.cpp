@@ -222,8 +222,8 @@ std::optional<CUresult> SwapProgram::settle(Id id, CUmemGenericAllocationHandle*
   return result;
 }
 
-// This wait cannot deadlock: the turn thread has claimed no handle, so the threads that use the handles never
-// wait for it.
+// The wait for `users_` cannot deadlock: the turn thread has claimed no handle, so the threads that use the
+// handles never wait for the turn thread.
 CUresult SwapProgram::merge(CUdeviceptr address) {
   Range* range = nullptr;
   {

@@ -87,12 +87,13 @@ CUresult SwapRanges::back(Handle& handle) {
   }
 }
 
-// While this thread waited for the turn thread, a move may have failed, and copies of the handles may still
-// be running. The turn thread itself calls this function only if no copies are running.
+// While claim_all() waited for the turn thread, a move may have failed, and copies of the handles may still
+// be running. So this function waits for the GPU in this case. The turn thread itself calls this function
+// only if no copies are running.
 CUresult SwapRanges::take_down(Range& range) {
   MutexLock lock(common_.mutex);
   common_.claim_all(range);
-  common_.wait_for_spare();  // the memory of a handle that has just left may still be spare
+  common_.wait_for_spare();  // an exchange may still keep the memory of a handle of this range
   lock.unlock();
   CUresult result = common_.mover->unsettled() ? common_.device.synchronize() : CUDA_SUCCESS;
   for (Handle& handle : range.handles) {

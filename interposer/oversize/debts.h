@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A handle's debt is the time that launches have lost because the handle is away. When the debt reaches the
-// time of an exchange, the handle should be on the GPU. Whatever the program does next, this rule costs at
-// most twice the time of the better choice (the ski rental problem).
+// time of two exchanges (session/residence), the handle should be on the GPU. Whatever the program does next,
+// this rule costs at most twice the time of the better choice (the ski rental problem).
 //
 // The debt restarts at zero if launches have used more bytes than the window holds since the handle's
 // previous use. The handle would have left the window in this time anyway, so its earlier uses say nothing

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses the handles that one exchange moves. The needed handles come in first. The handles that are needed
-// last leave (Belady's rule on the learned order). Of handles with the same next need, the handles with the
-// oldest last need leave.
+// last leave (Belady's rule on the learned order). Among handles without a known next need, those whose last
+// need is oldest leave first.
 //
 // An exchange waits until the GPU has no work left, which takes as long as moving a few handles. So one
 // exchange also brings in handles that will be needed soon. Each of them must be needed much sooner than the

@@ -22,7 +22,7 @@ class KernelCosts {
  public:
   struct Key {
     std::uintptr_t kernel = 0;  // the kernel's CUfunction or CUkernel
-    std::uint32_t word = 0;     // the offset of the operand's pointer in the kernel's parameters
+    std::uint32_t word = 0;     // the offset of the operand's pointer in the kernel's parameters, in bytes
     auto operator<=>(const Key&) const = default;
   };
   // A guessed operand of a launch. The kernel may touch fewer bytes.
@@ -33,13 +33,13 @@ class KernelCosts {
   };
   static constexpr std::size_t kMostKeys = std::size_t{1} << 14;
 
-  // The nanoseconds by which a launch is slower for each byte of the operand that is away; nullopt if no
+  // The nanoseconds that a launch loses for each byte of this operand, if this byte is away; nullopt if no
   // launch with the operand away has been timed. Until a launch with all operands on the GPU has been timed,
-  // the whole time of the launch counts as this slowdown.
+  // the whole time of the launch counts as lost.
   std::optional<double> per_byte(Key key) const;
 
-  // Counts a launch, and returns true if its time should be measured. These are the first, the fourth, the
-  // sixteenth launch and so on with an operand away. When such a launch has been timed, launches with all
+  // Counts a launch, and returns true if its time should be measured. The first, the fourth, the sixteenth
+  // launch and so on with an operand away are measured. When such a launch has been timed, launches with all
   // operands on the GPU are measured at the same intervals.
   bool should_time(std::span<const Operand> operands);
   // Records that a launch with these operands took the time `took`. The time must not include the loading of
@@ -54,8 +54,8 @@ class KernelCosts {
     Nanoseconds took{};
     Bytes all;                   // size of all operands of this launch
     Bytes away;                  // the bytes of these operands that were away
-    std::optional<double> here;  // the fewest nanoseconds per byte of the operands of a timed launch with all
-                                 // operands on the GPU
+    std::optional<double> here;  // the shortest time of the timed launches with all operands on the GPU, in
+                                 // nanoseconds per byte of their operands
   };
   Record* record_of(Key key);  // null if there are too many keys
 

@@ -8,8 +8,8 @@ namespace sharedgpu {
 
 namespace {
 
-// Needs of several streams overtake each other, and a program may leave out or insert single needs. So a need
-// is predicted if it is at most this far from the expected position.
+// The order between the needs of several streams varies, and a program may leave out or insert single needs.
+// So a need is predicted if it is at most this far from the expected position.
 constexpr std::uint64_t kNear = 8;
 // The present corresponds to a past position if at least this many needs in a row are the same. One need
 // alone proves little: it may be an exception within the order.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The order in which a program needs its handles on the GPU. One need is one launch that needs one handle.
 // Programs repeat themselves: this class finds the position in the past whose needs match the newest needs,
-// and predicts that the same needs follow again. While no order is learned, it predicts by the last need of
-// each handle. Distances are counted in needs: a distance of 3 means the third need from now.
+// and predicts that the same needs follow again. While no order is learned, it assumes that the handle that
+// was needed least recently is needed last. Distances are counted in needs: a distance of 3 means the third
+// need from now.
 //
 // Pure and bounded: no clock, at most kMostNeeds needs and kMostMemory bytes. Not thread-safe. A handle is
 // identified by its address. A call takes the time of a search in a balanced tree. For a need that was not
@@ -33,13 +34,14 @@ class NeedOrder {
   // Returns true if at least half of the last 16 needs were predicted, and a past position corresponds to the
   // present.
   bool learned() const;
-  // The distance of the handle's next need. If the order is learned, the last two cycles predict the
-  // distance; kNever if neither cycle needed the handle between the present position and the cycle's end. If
-  // not, the distance grows with the time since the handle's last need; kNever if the handle has never been
-  // needed.
+  // The distance of the handle's next need. If the order is learned, two past positions that correspond to
+  // the present predict it: one in each of the last two cycles. From each of these positions, the distance to
+  // the handle's next need after it is taken. The result is the shorter one; kNever if the log has no such
+  // need. While no order is learned, the result is the number of needs since the handle's last need; kNever
+  // if the log has no need of the handle.
   std::uint64_t next(std::uint64_t handle) const;
-  // The distance back to the handle's last need: 0 if this is the newest need of all, kNever if the handle
-  // was never needed.
+  // The distance back to the handle's last need: 0 if this is the newest need of all, kNever if the log has
+  // no need of the handle.
   std::uint64_t since(std::uint64_t handle) const;
 
  private:

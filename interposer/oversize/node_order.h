@@ -16,8 +16,8 @@ namespace sharedgpu {
 
 // The types of nodes (CUgraphNodeType) that the interposer can launch one by one, outside their graph. Host
 // functions and waits for events are not among them, since they may wait for the program's next call.
-// cuGraphLaunch returns before the graph runs, but launches of single nodes block when the stream's queue is
-// full, so the program might never make this call.
+// cuGraphLaunch returns before the graph runs. Launches of single nodes, however, block when the stream's
+// queue is full, so the program might never make its next call.
 enum class NodeType : unsigned { kernel = 0, copy = 1, fill = 2, graph = 4, empty = 5 };
 // The type with this number; nullopt if a node of that type runs only as a part of its graph.
 constexpr std::optional<NodeType> single_type(unsigned number) {
@@ -39,10 +39,10 @@ struct EdgeKind {
   std::uint8_t type = 0;
   std::uint8_t reserved[5] = {};
 };
-// Returns true if the dependency permits the second node to begin only after the first node has ended. A
-// programmatic dependency permits it, too: the second node may begin at a signal of the first node, but CUDA
-// does not promise that it begins before the first node ends. Other kinds of dependencies may connect kernels
-// that have to run at the same time.
+// Returns true if the dependency is met when the second node is launched after the end of the first node.
+// This is true of a programmatic dependency, too: the second node may begin at a signal of the first node,
+// but CUDA does not promise that it begins before the first node ends. Other kinds of dependencies may
+// connect kernels that have to run at the same time.
 constexpr bool is_met_by_order(const EdgeKind& kind) {
   constexpr std::uint8_t kFullOrAtSign = 1;  // the highest port number, and the highest type number, for
                                              // which the function returns true

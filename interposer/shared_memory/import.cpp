@@ -10,7 +10,8 @@
 namespace sharedgpu::shared_memory {
 namespace {
 
-// Returns the error that the driver returns for a handle of no allocation, or of a freed allocation.
+// Returns the error that the program gets when a request has failed. If the exporter has no such allocation,
+// or has freed it, this is the error that the driver returns in this case.
 CUresult refusal(LoanOutcome outcome) {
   return outcome == LoanOutcome::unknown ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_MAP_FAILED;
 }
@@ -157,7 +158,7 @@ std::optional<CUresult> Imports::close(CUdeviceptr address) {
   auto opener = openers.find(context);
   if (opener == openers.end()) opener = openers.begin();
   if (--opener->second == 0) openers.erase(opener);
-  // During a capture no thread may wait for the GPU, so the memory is closed later.
+  // During a capture no thread may wait for the GPU, so run() closes the memory later.
   if (openers.empty() && !gate::capturing()) wait_and_unmap(lock, found);
   return CUDA_SUCCESS;
 }
@@ -174,7 +175,7 @@ void Imports::close_all(CUcontext context) {
 }
 
 // Waits for the work of all contexts, since work of any context may use the memory. If a capture forbids
-// waiting, the memory is closed later. Like unmap(), releases mutex_ in the meantime.
+// waiting, run() closes the memory later. Like unmap(), releases mutex_ in the meantime.
 void Imports::wait_and_unmap(std::unique_lock<std::mutex>& lock, AllOpened::iterator found) {
   auto node = opened_.extract(found);
   lock.unlock();

@@ -9,8 +9,8 @@
 namespace sharedgpu::shared_memory {
 namespace {
 
-// The exporter keeps byte kExporter locked as long as it lives. When the exporter is dead, one importer
-// counts the memory of allocation n instead of the exporter. This importer locks byte kHeirs + n.
+// The exporter keeps byte kExporter locked as long as its process exists. When the exporter has died, one
+// importer counts the memory of allocation n in its place. This importer locks byte kHeirs + n.
 constexpr std::uint64_t kExporter = LockFile::kMostExports;
 constexpr std::uint64_t kHeirs = 2 * LockFile::kMostExports;
 

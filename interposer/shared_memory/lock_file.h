@@ -15,8 +15,8 @@ namespace sharedgpu::shared_memory {
 
 class LockFile {
  public:
-  // Exported allocations have numbers below this limit. The lock that shows that the exporter lives, and the
-  // locks that inherit() takes, are at bytes from this limit on.
+  // Exported allocations have numbers below this limit. The lock that shows that the exporter's process still
+  // exists, and the locks that inherit() takes, are at bytes from this limit on.
   static constexpr std::uint64_t kMostExports = std::uint64_t{1} << 61;
 
   // For the exporter: creates the file. Returns false on failure.

@@ -26,8 +26,8 @@ struct Primary {
   int references = 0;  // number of the program's references
   bool kept = false;   // the interposer holds a reference of its own, which is not counted in `references`
   bool reset = false;  // the program has reset the context, and has taken no reference after that
-  int growing = 0;     // number of threads that allocate memory in this context; the memory must outlive the
-                       // program's references
+  int growing = 0;     // number of threads that allocate memory for pools in this context; this memory must
+                       // outlive the program's references
   std::uint64_t changes = 0;  // number of changes of the program's references
 };
 
@@ -69,14 +69,14 @@ class Contexts {
   // Waits until the GPU has done all work that was submitted to any context, or to the contexts of `devices`.
   // A thread that is about to begin a capture waits until this wait has ended, but not for long. Returns
   // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if a capture prevented the wait; the caller must then repeat the
-  // call. Otherwise returns an error: only that of the calling thread's context if the wait included this
-  // context, and that of any context if it did not.
+  // call. Otherwise, if the wait included the calling thread's context, returns only an error of this
+  // context. If it did not, returns an error of any context.
   CUresult synchronize();
   CUresult synchronize(const std::vector<CUdevice>& devices);
-  // Does the same for all contexts at the end of a turn. First polls the GPU for a while, since captures may
-  // begin during polling. The work may be waiting for a submission that the program must capture first.
-  // Returns false if a capture prevented the wait. Returns true after any other error, since a context with
-  // an error runs no work.
+  // Does the same for all contexts at the end of a turn. First polls the GPU for a while: captures may begin
+  // during polling, but a wait in the driver would delay them. The work may be waiting for a submission that
+  // the program must capture first. Returns false if a capture prevented the wait. Returns true after any
+  // other error, since a context with an error runs no work.
   bool drain();
   // Returns true if all streams are idle according to the driver: the default streams of the contexts, and
   // the streams that the program has created. Does not wait. Returns false during a capture, which a query
@@ -159,7 +159,7 @@ class ContextDrain final : public gate::Drain {
   // if the gate is closed, `begin` returns false, or the pause ends before all work has ended. If `action`
   // returns false, the pause continues, and no work passes the gate. The function then returns the number of
   // the pause, and the caller ends the pause later, after gate::hold(). Otherwise returns zero. Other
-  // sessions close the gate only after this function.
+  // sessions close the gate only after this function has returned.
   template <class Begin, class Action>
   std::uint32_t pause(Begin begin, Action action) {
     std::lock_guard lock(mutex_);
