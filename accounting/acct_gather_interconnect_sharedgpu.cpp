@@ -33,7 +33,7 @@ int lease_position = -1;
 int swap_position = -1;
 
 // Returns the number of TRES gres/`given`, and sets `position` to its index; nullopt if Slurm does not have
-// this TRES. Logs the lack at level info, because an error would appear in the job's own output.
+// this TRES. Logs a missing TRES at level info, because an error would appear in the job's own output.
 std::optional<std::uint32_t> find(const char* given, int& position) {
   char type[] = "gres";
   std::string name = given;
@@ -48,7 +48,7 @@ std::optional<std::uint32_t> find(const char* given, int& position) {
 }
 
 void start() {
-  // Keeps the SPANK plugin, which owns the step, loaded for the thread that is started here.
+  // Keeps the SPANK plugin loaded: it owns the SharedGpuStep, which the thread that is started below uses.
   auto* this_step = reinterpret_cast<SharedGpuStepFunction*>(
       sharedgpu::sibling_function("spank_sharedgpu.so", "sharedgpu_step", true));
   SharedGpuStep* step = this_step == nullptr ? nullptr : this_step();

@@ -40,8 +40,9 @@ struct TaskRecord {
   std::optional<StepCounts> counts;
 };
 
-// Reads the counts of sharedgpu's TRES from a step's usage: Slurm's TRES lists of the usage in and of the
-// usage out. Returns nullopt if a list lacks a TRES that AccountingStorageTRES names.
+// Reads the counts of sharedgpu's TRES from the usage of one task. `in` and `out` are Slurm's TRES lists of
+// the task, as in TRESUsageInTot and TRESUsageOutTot. Returns nullopt if a list lacks a TRES that
+// AccountingStorageTRES names.
 std::optional<StepCounts> read_counts(const char* in, const char* out) {
   StepCounts counts;
   const auto read = [](const char* list, std::optional<std::uint32_t> tres, std::uint64_t& count) {
@@ -85,8 +86,8 @@ bool is_own_child(const char* pid) {
   return end != nullptr && std::sscanf(end, ") %*c %d", &parent) == 1 && parent == getpid();
 }
 
-// Returns a live task of the step, or 0 if there is none. Tasks are children of slurmstepd, but not all
-// children of slurmstepd are tasks.
+// Returns the pid of a running task of the step, or 0 if no task is running. Tasks are children of
+// slurmstepd, but not all children of slurmstepd are tasks.
 pid_t find_task() {
   DIR* processes = opendir("/proc");
   if (processes == nullptr) return 0;
@@ -154,7 +155,8 @@ class UsagePoller {
   pid_t reporting_task_ = 0;
 };
 
-// Returns CPU time, since wall-clock time includes time in which a busy machine keeps this thread waiting.
+// Returns this thread's CPU time. Wall-clock time would include the time for which the thread waits for a
+// CPU.
 Nanoseconds own_cpu_time() {
   timespec time = {};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);

@@ -132,7 +132,7 @@ void take_missed(const Spool& spool, const std::string& socket, RetryQueue& queu
     if (queue.has_ended(mark)) take(spool, spool, socket, mark, mark.since);
 }
 
-// Works until the spool is empty.
+// Processes the spool until it is empty; with --stay, until the process is killed.
 void work(Spool& spool, const std::string& socket, CommentField field, const Arguments& arguments) {
   constexpr std::int64_t kSweep = 300;
   SlurmdbRecords records;

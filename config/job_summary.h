@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The line about a job's use of the GPU that the job ends with if Summary=yes or its option says so. Pure;
-// any thread.
+// Formats the line about a job's use of the GPU. The job prints this line at its end if the job's option
+// `summary`, or else Summary= in sharedgpu.conf, is `yes`. Pure; any thread.
 #pragma once
 
 #include <string>

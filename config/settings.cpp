@@ -589,8 +589,9 @@ Settings with_section(const Settings& settings, const Section& section) {
 
 namespace {
 
-// Applies the sections of the kind `of` that match. A [partition] section may contain keys about jobs and
-// keys about turns. This function applies both, and each caller uses only the keys of one kind.
+// Applies the sections of the kind `of` for which `means` returns true. A [partition] section may contain
+// keys about jobs and keys about turns. This function applies both, and each caller uses only the keys of one
+// kind.
 template <class Means>
 void take_sections(const Settings& node, SectionOf of, Means means, Settings& settings) {
   for (const Section& section : node.sections) {

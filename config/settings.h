@@ -214,8 +214,8 @@ std::vector<std::string_view> live_keys();
 std::vector<std::string_view> section_keys();
 std::vector<std::string_view> section_kinds();
 
-// Reads the settings of a program without --config: the default file if it exists, otherwise the default of
-// each key. Returns an empty string, or an error message.
+// Reads the settings of a program that was started without --config. Reads the default file if it exists;
+// otherwise each key has its default. Returns an empty string, or an error message.
 std::string read_default_settings(Settings& settings);
 
 // Returns the settings in the file `path`, or in the default file if `path` is empty. Returns nullopt if

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host memory that each unit of a job brings, as SwapPerUnit= and GpuMemory= in sharedgpu.conf state it.
-// Both keys may have a value for each type of unit, that is, for each type of GRES sharedgpu in slurm.conf.
+// The host memory that each unit brings, that is, adds to the host memory of a job. SwapPerUnit= and
+// GpuMemory= in sharedgpu.conf state it. Both keys may have a value for each type of unit, that is, for each
+// type of GRES sharedgpu in slurm.conf.
 //
 // Pure; any thread.
 #pragma once

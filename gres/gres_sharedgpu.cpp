@@ -214,7 +214,7 @@ bool is_ours(const buf_t& buffer) {
   return begins_with_units(std::string_view(buffer.head + buffer.processed, buffer.size - buffer.processed));
 }
 
-// The number of bits set in `units` from bit `first` on, among `count` bits.
+// The number of set bits among the `count` bits of `units` that begin at bit `first`.
 std::uint64_t held(bitstr_t* units, std::uint64_t first, std::uint64_t count) {
   const std::int64_t end =
       std::min<std::int64_t>(slurm_bit_size(units), static_cast<std::int64_t>(first + count));
@@ -254,9 +254,9 @@ void set_or_remove(char*** environment, const char* name, const std::string& val
 }
 
 // Logs once that the job's units have no numbers. slurmctld numbers a node's units when the node first
-// registers them. If the node had a version of sharedgpu at that time that does not ask for numbers,
-// slurmctld numbers the units only when slurmctld is restarted. Only jobs that are submitted after the
-// restart get numbered units.
+// registers them. If the node's version of sharedgpu did not ask for numbers at that time, slurmctld numbers
+// the units only when slurmctld is restarted. Only jobs that are submitted after the restart get numbered
+// units.
 void warn_of_missing_numbers() {
   static bool told = false;
   if (!told)
@@ -363,7 +363,7 @@ void gres_p_recv_stepd(buf_t* buffer) {
 }
 
 // Called in slurmstepd. The list has an entry for each pair of a unit and a device file that jobs with this
-// unit may open. Never null, since Slurm expects a list from plugins whose units have bitmaps.
+// unit may open. Never returns null, since Slurm expects a list from plugins whose units have bitmaps.
 list_t* gres_p_get_devices() {
   if (device_list != nullptr) return device_list;
   device_list = slurm_list_create(nullptr);

@@ -18,8 +18,8 @@
 // Counts and quotients are rounded up. CPUs are counted in whole cores, but a core has only the CPUs that the
 // job may use (--threads-per-core). With --overcommit, all tasks on a node share the CPUs of one task. If
 // Slurm may distribute a job's tasks over the nodes freely, the job gets the same memory on every node: the
-// memory for the largest possible number of tasks on a node. So on no node is the sum less than the job's own
-// request.
+// memory for the largest possible number of tasks on a node. So on every node, the sum is at least the job's
+// own request.
 //
 // Memory is in MiB, as in Slurm. Pure; any thread.
 #pragma once

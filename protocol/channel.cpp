@@ -166,7 +166,8 @@ int Channel::receive(Message& message, UniqueFd& fd) {
 }
 
 // With SO_PASSCRED, the kernel adds the sender's credentials to every message, even to an empty message, but
-// not to the end of the connection. So receive_bare() can tell the two apart.
+// not to the end of the connection. So receive_bare() can tell an empty message from the end of the
+// connection.
 int Channel::distrust() {
   constexpr int kOn = 1;
   return setsockopt(socket_.get(), SOL_SOCKET, SO_PASSCRED, &kOn, sizeof kOn) == 0 ? 0 : errno;

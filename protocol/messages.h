@@ -7,15 +7,15 @@
 // Messages state totals (the bytes that are resident now), not differences ("4 more"). So a lost or repeated
 // message cannot make the memory accounting wrong for long.
 //
-// The life of a session: Hello -> Welcome (+ the lease page's descriptor); Attach -> Attached; then Usage
-// before every growth (answered by Verdict) and after every shrink. A turn: Restore (repeated as GPU memory
-// is freed) -> Ready -> the arbiter opens the gate -> ... -> the arbiter closes the gate and sends Revoke ->
-// Released -> Evict as other tenants need GPU memory (answered by Usage as handles are evicted).
+// The messages of a session, in order: Hello -> Welcome (+ the lease page's descriptor); Attach -> Attached;
+// then Usage before every growth (answered by Verdict) and after every shrink. A turn: Restore (repeated as
+// GPU memory is freed) -> Ready -> the arbiter opens the gate -> ... -> the arbiter closes the gate and sends
+// Revoke -> Released -> Evict as other tenants need GPU memory (answered by Usage as handles are evicted).
 //
-// CUDA kernels of one session of a tenant may wait for work of another session that has sent Released. The
-// arbiter then sends Step to the session that has sent Released. The session lets each waiting thread submit
-// once, drains, and sends Released again. The arbiter repeats this until all of the tenant's sessions have
-// drained.
+// CUDA kernels of one session of a tenant may wait for work of another session of this tenant that has sent
+// Released. The arbiter then sends Step to the session that has sent Released. The session lets each waiting
+// thread submit once, drains, and sends Released again. The arbiter repeats this until all of the tenant's
+// sessions have drained.
 //
 // To add a message:
 //   1. In this file, add a MessageType with a number that no message ever had, and a struct with kType and
@@ -31,7 +31,7 @@
 //      - to the core: tests/fuzz/messages.cpp, world_programs.cpp and hostile_clients.cpp of
 //        tests/property/arbiter;
 //      - of sessions: a test beside tests/unit/interposer/process/deadlines.cpp.
-//   4. Add a row to docs/design/protocol.md; CHANGELOG.md has the protocol's version.
+//   4. Add a row to docs/design/protocol.md, and raise the protocol's version in CHANGELOG.md.
 #pragma once
 
 #include <algorithm>
@@ -125,15 +125,16 @@ enum class MessageType : std::uint16_t {
   exchange_reply = 94,
 };
 
-// The name of a run, 128 random bits, which the arbiter has issued in RunReply. Zero: no run.
+// The secret name of a run (a command that `sharedgpu run` has started): 128 random bits, which the arbiter
+// sends in RunReply. Zero: no run.
 struct RunToken {
   std::uint8_t bytes[16] = {};
   constexpr auto operator<=>(const RunToken&) const = default;
 };
 
 // Opens a session. The arbiter reads the job from the peer's cgroup, and the pid and uid from SO_PEERCRED.
-// The arbiter accepts the token only if the peer is outside any Slurm job, and has the uid that the token was
-// issued to.
+// The arbiter accepts the token only if the peer is outside any Slurm job, and has the uid for which the
+// token was issued.
 struct Hello {
   static constexpr MessageType kType = MessageType::hello;
   RunToken token;
@@ -159,8 +160,8 @@ struct Welcome {
   Backend backend = Backend::swap;
 };
 
-// The arbiter does not serve the peer, and closes the connection. `reason` tells the user why. A refused
-// session runs on the unmanaged CUDA driver. This is the one message that peers of all versions understand.
+// The arbiter does not serve the peer, and closes the connection. `reason` tells the user why. Peers of all
+// versions understand this message, and only this one.
 struct Refused {
   static constexpr MessageType kType = MessageType::refused;
   char reason[160] = {};  // NUL-terminated
@@ -277,9 +278,9 @@ constexpr Exchanges minus(const Exchanges& a, const Exchanges& b) {
 // One request grows either `use` or `away`. If `away` is larger than the arbiter has granted, the request is
 // about `away` alone: `away` includes the growth, and growth of `use` in this message is not granted. A
 // request for growth of `use` may state a lower `away`, because the new device memory takes the contents of
-// away memory. The arbiter decides about the request with the lower value, and counts the earlier amount
-// until it grants the request, or until a report without a request states less. While a session requests to
-// move away memory to the GPU, its reports without a request count this memory in both `use` and `away`.
+// away memory. The arbiter decides about the request with the lower value. It counts the earlier amount until
+// it grants the request, or until a report without a request states less. While a session waits for the
+// answer to such a request, its reports without a request count this memory in both `use` and `away`.
 struct Usage {
   static constexpr MessageType kType = MessageType::usage;
   static constexpr std::uint16_t kAway = 14;       // the first version with away memory
@@ -298,7 +299,8 @@ struct Usage {
   Exchanges exchanges = {};
   // The session's host memory for which no cgroup is charged: away memory, and unused host memory that is
   // kept for exchanges. It may be less than `away`, which also includes memory that is only requested, and
-  // memory for which the window has room. Zero from versions of sessions that report only `away`.
+  // memory for which the window has room. Sessions of older versions report only `away`; the value is then
+  // zero.
   Bytes uncharged = {};
 };
 
@@ -499,9 +501,9 @@ struct RefusalReply {
 // Sessions of one tenant export device memory to each other (cuIpcGetMemHandle). The importer sends Borrow to
 // the arbiter. The arbiter connects the two sessions by a socket pair: it sends one socket to the importer
 // with Lent, and the other socket to the exporter with Wanted. The exporter sends Lend with the memory's
-// descriptor through its socket. Each message carries one descriptor, and each descriptor is one piece of an
-// allocation. With an arbiter before version 9, there is no socket pair: the exporter sends Lend to the
-// arbiter, which copies outcome, pieces, size and descriptor to Lent.
+// descriptor through its socket. Each Lend carries the descriptor of one piece of the allocation. With an
+// arbiter before version 9, there is no socket pair: the exporter sends Lend to the arbiter, which copies
+// outcome, pieces, size and descriptor to Lent.
 struct LoanName {
   std::uint64_t lender = 0;  // the number of the exporter, as in its Attach
   std::uint64_t loan = 0;    // the random number of the allocation
@@ -769,8 +771,8 @@ struct SuspendReply {
   std::uint8_t accepted = 0;
 };
 
-// The job's run on this node is over. From slurmd's epilog; allowed only for root and SlurmUser. A later job
-// with the same number is another run.
+// The job has ended on this node. From slurmd's epilog; allowed only for root and SlurmUser. If Slurm starts
+// the job again, the arbiter counts this as another run of the job.
 struct EndJob {
   static constexpr MessageType kType = MessageType::end_job;
   std::uint32_t job = 0;
@@ -819,7 +821,7 @@ struct JobReply {
   Bytes resident = {};   // the most resident memory so far
   // The models of the GPUs that the job held, each once, separated by ';'; NUL-terminated.
   char models[128] = {};
-  std::uint32_t losses = 0;  // the number of GPUs lost during this run
+  std::uint32_t losses = 0;  // the number of GPUs lost during this run of the job
 };
 
 // The exchanges of a job's programs on this node so far, for all its steps and GPUs, including finished

@@ -9,11 +9,12 @@ namespace sharedgpu {
 
 // Call this as root, in slurmstepd. In the first step of a run this function creates the job's file (mark),
 // whose timestamp is the start of the run. `begins` is true for a batch step, which is always the first step
-// of its run, even if the file of the previous run still exists.
+// of its run. The function then sets the timestamp to the present even if the file of the previous run still
+// exists.
 void mark_job(const Settings& settings, std::uint32_t job, bool begins);
 
 bool has_mark(const Settings& settings, std::uint32_t job);
-// Returns true if the spool has a mark or other pending work.
+// Returns true if the spool has a mark or an entry.
 bool has_marks(const Settings& settings);
 
 // Starts sharedgpu-comment as a daemon that processes the spool until it is empty. `ended` is the job that
