@@ -26,8 +26,8 @@ constexpr milliseconds kPatience{1000};
 // many times the CPU time of the last polls, but never longer than kLongestPeriod.
 constexpr int kPollShare = 50;
 constexpr milliseconds kLongestPeriod{1000};
-// The most polls that one update makes in its search for the call for the reporting task (see
-// usage_writer.h). If these polls do not find the call, the next update continues the search.
+// To find the call for the reporting task (see usage_writer.h), one update() makes at most this many polls.
+// If these polls do not find the call, the next update() continues the search.
 constexpr int kTries = 16;
 
 OurTres tres_ids;
@@ -179,7 +179,7 @@ void* run(void* argument) {
 void start_usage_poller(SharedGpuStep& step, const OurTres& tres) {
   tres_ids = tres;
   pthread_t thread;
-  // The thread may run until the process ends, so its state is never destroyed.
+  // The thread may run until the process ends, so the UsagePoller is never destroyed.
   if (const int error = start_own_thread(&thread, run, new UsagePoller(step)))
     slurm_error("acct_gather_interconnect/sharedgpu: cannot start a thread: %s", std::strerror(error));
   else

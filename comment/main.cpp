@@ -3,7 +3,8 @@
 // docs/accounting.md.
 //
 // The SPANK plugin starts this program when a job has ended on this node, and when slurmd starts while the
-// spool is not empty. Only one instance works at a time. The program exits when the spool (spool.h) is empty.
+// spool is not empty. Only one instance at a time processes the spool. The program exits when the spool
+// (spool.h) is empty.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>

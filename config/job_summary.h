@@ -15,7 +15,7 @@ struct SummaryLine {
   Nanoseconds lease{};
   Nanoseconds waited{};
   Traffic moved = {};
-  Exchanges exchanges = {};  // all zero: no program of the job was larger than the GPU
+  Exchanges exchanges = {};  // all zero: no exchange has taken place, and no kernel has become slower
   Nanoseconds at_best{};     // exchanges.moving_at_best()
 };
 

@@ -394,7 +394,8 @@ struct Parser {
   int line = 0;
   std::vector<std::string> errors;  // at most one error for each line
   int failed_line = 0;              // the line of the last error
-  std::string section;  // name of the section as written, followed by a blank; empty before the first section
+  std::string section;  // header of the section as written, followed by a blank; empty before the first
+                        // section
   bool skips = false;   // the section's header is wrong, so its keys are not checked
   std::array<int, std::size(kKeys)> set_in{};  // the line that sets each key; 0 if no line does
 

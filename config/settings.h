@@ -165,13 +165,13 @@ struct Reading {
 Reading read_in_spite_of_errors(const std::string& path, Settings& settings);
 
 // The settings of one GPU. `partition`: the partition of all tenants on the GPU; empty if they do not all
-// belong to one partition. If sections contradict each other, [gpu] overrides [partition]. Of two sections of
-// one kind, the later section wins.
+// belong to one partition. If sections contradict each other, [gpu] overrides [partition], and the later of
+// two sections of one kind overrides the earlier section.
 Settings settings_of(const Settings& node, std::uint32_t number, const GpuUuid& gpu,
                      std::string_view partition = {});
 
-// The settings of one job. If sections contradict each other, [qos] overrides [partition]. Of two sections of
-// one kind, the later section wins.
+// The settings of one job. If sections contradict each other, [qos] overrides [partition], and the later of
+// two sections of one kind overrides the earlier section.
 Settings settings_of(const Settings& node, const JobClass& job);
 
 // Returns `settings` with the values of `section` applied.

@@ -3,9 +3,9 @@
 // and gives Slurm the device files that steps with units may open.
 //
 // Loaded by slurmctld, slurmd and slurmstepd. These daemons hold a lock while they call the plugin, so none
-// of its functions blocks, except the search for GPUs in slurmd. None of the plugin's functions can fail.
-// Slurm itself counts the units. The plugin has all functions that any release from 22.05 to 26.05 needs; a
-// missing function would be fatal to the daemon.
+// of its functions blocks, except the search for GPUs in slurmd. The plugin logs its errors, and does not
+// return them to Slurm. Slurm itself counts the units. The plugin has all functions that any release from
+// 22.05 to 26.05 needs; a missing function would be fatal to the daemon.
 //
 // Devices. A GRES plugin tells Slurm which device files belong to a unit. With ConstrainDevices=yes, only
 // jobs that hold the unit may open these files. Slurm knows which units a job has only for GRES with files:

@@ -18,7 +18,7 @@ namespace sharedgpu {
 // the question is sent again over a new connection. So a question must be safe to repeat.
 int ask(const char* socket, const Message& question, Nanoseconds patience, Message& answer);
 
-// Returns how long to wait for the answer of an arbiter that listens. `timeout` is how long to wait until an
+// Returns the time to wait for an answer of an arbiter that listens. `timeout` is the time to wait until an
 // arbiter listens. Since an arbiter may be slow, the result is at least a second.
 constexpr Nanoseconds answer_patience(Nanoseconds timeout) {
   constexpr Nanoseconds kLeast = std::chrono::seconds(1);

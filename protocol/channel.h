@@ -82,8 +82,8 @@ class Channel {
   void close() { socket_.reset(); }
   // Gives up ownership of the socket.
   int release() { return socket_.release(); }
-  // Forgets the descriptor without closing it. For a descriptor that other code has closed: its number may
-  // belong to another file now.
+  // Forgets the descriptor without closing it. Call this if other code has closed the descriptor: its number
+  // may belong to another file now.
   void abandon() { socket_.release(); }
   void move_out_of_the_way() { sharedgpu::move_out_of_the_way(socket_); }
 

@@ -210,7 +210,8 @@ struct MemoryUse {
 };
 
 // The bytes that a session has copied between the GPU and the host since its connection to the arbiter began.
-// Memory that needed no copy is not included: unchanged contents, and contents whose words are all equal.
+// Memory that needed no copy is not included: contents that have not changed since the last copy, and
+// contents whose words are all equal.
 struct Traffic {
   Bytes evicted;
   Bytes restored;
@@ -334,7 +335,8 @@ struct Want {
 };
 
 // For the time `idle`, the session has submitted nothing, and the GPU has had no work of the session. Sent
-// only while `contended` is set in the lease page. This time may have begun before `contended` was set.
+// only while `contended` is set in the lease page, but the time `idle` may have begun before `contended` was
+// set.
 struct Idle {
   static constexpr MessageType kType = MessageType::idle;
   Epoch epoch;

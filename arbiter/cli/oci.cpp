@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // sharedgpu oci: lets an OCI container of a job reach the library and the arbiter. Container runtimes call
-// this command before they create a container. If anything fails, the container starts as without this
-// command.
+// this command before they create a container. If anything fails, the container starts as it would without
+// this command.
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -124,7 +124,8 @@ struct config_record {
 };
 constexpr std::uint32_t CONFIG_MAGIC = 0xc065eded;
 
-// Flags of SelectTypeParameters (22.05 to 26.05; CR_ before 25.05, SELECT_ since).
+// Flags of SelectTypeParameters (22.05 to 26.05). In Slurm their names begin with CR_ before 25.05, and with
+// SELECT_ since.
 constexpr std::uint16_t kSelectSocket = 0x0002;
 constexpr std::uint16_t kSelectCore = 0x0004;
 constexpr std::uint16_t kSelectMemory = 0x0010;

@@ -90,7 +90,8 @@ struct hostlist;
 hostlist* slurm_hostlist_create(const char* text);
 char* slurm_hostlist_shift(hostlist* list);
 void slurm_hostlist_destroy(hostlist* list);
-// unpack returns 0, or nonzero for a malformed buffer. The caller frees `bytes` with slurm_xfree.
+// slurm_unpackmem_xmalloc() returns 0, or nonzero for a malformed buffer. The caller frees `bytes` with
+// slurm_xfree.
 void slurm_packmem(void* bytes, std::uint32_t size, buf_t* buffer);
 int slurm_unpackmem_xmalloc(char** bytes, std::uint32_t* size, buf_t* buffer);
 void slurm_xfree(void** block);
