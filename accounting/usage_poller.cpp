@@ -22,8 +22,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kPeriod{200};
 constexpr milliseconds kPatience{1000};
-// A poll reads files for every process of the step, so large steps are polled less often: the pause is this
-// many times the CPU time of the last polls, but never longer than kLongestPeriod.
+// A poll reads files for every process of the step. So large steps are polled less often: the pause after an
+// update() is this many times the CPU time of the update(), at least kPeriod and at most kLongestPeriod.
 constexpr int kPollShare = 50;
 constexpr milliseconds kLongestPeriod{1000};
 // To find the call for the reporting task (see usage_writer.h), one update() makes at most this many polls.

@@ -13,11 +13,10 @@
 //   2. Write the code that uses the key. For keys about jobs or turns, this code is in terms.cpp of
 //      arbiter/daemon. If the value may differ between GPUs, add a field to Rules
 //      (arbiter/core/model/model.h), or to TurnRules (arbiter/policy/turn_length.h) if it is about the length
-//      of turns; a domain takes its Rules from its first GPU. If the core needs the value
-//      for the whole node, add a field to Tuning and to NodeTuning (arbiter/core/model/tuning.h), and set it
-//      in node_tuning_of() of terms.cpp. If Administration::reload() must do more than store a new value of
-//      the key, do it there. If `sharedgpu status --json` shows the key, follow the steps in
-//      arbiter/daemon/status_text.h.
+//      of turns; a domain takes its Rules from its first GPU. If the core needs the value for the whole node,
+//      add a field to Tuning and to NodeTuning (arbiter/core/model/tuning.h), and set it in node_tuning_of()
+//      of terms.cpp. If Administration::reload() must do more than store a new value of the key, do it there.
+//      If `sharedgpu status --json` shows the key, follow the steps in arbiter/daemon/status_text.h.
 //   3. Document the key in docs/man/sharedgpu.conf.5 and in etc/sharedgpu.conf, which contains every key
 //      (tests/unit/config/example_config.cpp checks this). If sections may contain the key, add the key to
 //      the lists of such keys in both files, and to the list at the command `set` in docs/man/sharedgpu.1.

@@ -8,11 +8,11 @@
 // 22.05 to 26.05 needs; a missing function would be fatal to the daemon.
 //
 // Devices. A GRES plugin tells Slurm which device files belong to a unit. With ConstrainDevices=yes, only
-// jobs that hold the unit may open these files. Slurm knows which units a job has only for GRES with files:
-// Slurm numbers these units, and gives each job a bitmap. sharedgpu's units have no files of their own, so
-// the plugin marks the units' records as having files, and slurmd reports these marks to slurmctld. The
-// plugin lists each unit with all GPUs on which the unit may be used. A job without units may open none of
-// these GPUs.
+// jobs that hold the unit may open these files. If a GRES has files, Slurm numbers its units and gives each
+// job a bitmap of them. Otherwise Slurm does not know which units a job has. The units of sharedgpu have no
+// files of their own. So the plugin marks the units' records as having files, and slurmd reports these marks
+// to slurmctld. The plugin lists each unit with all GPUs on which the unit may be used. A job without units
+// may open none of these GPUs.
 #include <slurm/slurm_errno.h>
 #include <slurm/slurm_version.h>
 

@@ -16,8 +16,8 @@ namespace sharedgpu::job_submit {
 // number with a size in MiB does not overflow.
 constexpr std::uint64_t kLargestCount = 1u << 30;
 
-// Limits of counts_of(), so that a hostile request costs slurmctld little time: in a longer text it finds
-// nothing, and it finds at most this many types.
+// Limits of counts_of(), so that a hostile request costs slurmctld little time. In a text longer than
+// kLongestText, it finds nothing. It finds at most kMostTypes types.
 constexpr std::size_t kLongestText = 4096;
 constexpr std::size_t kMostTypes = 64;
 

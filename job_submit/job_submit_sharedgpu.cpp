@@ -82,8 +82,8 @@ void change_variable(job_desc_msg_t& message, const std::string& name, const std
   }
 }
 
-// Writes the request into the message. Removes variables that contradict the request from a batch job's
-// environment: srun refuses to start if it finds more than one of SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU and
+// Writes the request into the message. From a batch job's environment, removes the variables that contradict
+// the request: srun refuses to start if it finds more than one of SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU and
 // SLURM_MEM_PER_NODE. `per_gpu`: the request per GPU that `request` replaces, such as "gres:gpu:4096".
 void write_request(const Request& request, const char* per_gpu, job_desc_msg_t& message) {
   if (request.per != Per::gpu) {

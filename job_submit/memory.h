@@ -2,9 +2,8 @@
 // Computes the host memory that a job's units bring, and adds it to the job's own request. This is the logic
 // of the job_submit plugin, without Slurm and without I/O.
 //
-// Slurm has one field for the memory of a job, which is either per node or per CPU, and another field for
-// memory per GPU. Units bring memory per node, so the sum is a request per node if such a request can be
-// computed:
+// Slurm has two fields for the memory of a job: one for memory per node or per CPU, and one for memory per
+// GPU. Units bring memory per node, so the sum is a request per node if such a request can be computed:
 //
 //   the job's own request                        the request with E, the memory of its units on a node
 //   M per node (--mem, DefMemPerNode)            M + E per node

@@ -35,8 +35,8 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-// Moves the descriptor to a high number if one is free, since low numbers belong to the program: it uses 0 to
-// 2 for standard streams, allocates descriptors from 0 up, and may close all low numbers.
+// Moves the descriptor to a high number if one is free. Low numbers belong to the program: it uses 0 to 2 for
+// standard streams, allocates descriptors from 0 up, and may close all low numbers.
 void move_out_of_the_way(UniqueFd& fd);
 
 class Channel {
@@ -56,7 +56,8 @@ class Channel {
   // Waits for one message. `fd` receives the descriptor that came with the message, or stays empty. Returns 0
   // or an errno value: ECONNRESET if the peer has closed the connection, EPROTO if the peer sent anything but
   // a Message, EPROTONOSUPPORT if the peer's version is too old, EMFILE if this process has too many open
-  // descriptors to receive another one. Later calls of send() use the peer's version, even if it is too old.
+  // descriptors to receive another one. Later calls of send() use the lower of the two ends' versions, even
+  // if the peer's version is too old.
   int receive(Message& message, UniqueFd& fd);
   // Makes this end accept no descriptors. Call this if the peer is untrusted: an untrusted peer could pass a
   // descriptor that takes very long to close (a TCP socket with SO_LINGER, a file of a FUSE server).

@@ -273,8 +273,8 @@ constexpr Exchanges minus(const Exchanges& a, const Exchanges& b) {
           .slowed = rest(a.slowed, b.slowed)};
 }
 
-// Reports memory use. If `request` is not zero, the session also asks for permission to grow. Then `use` has
-// the values after the growth, except use.resident, which is the value before the growth.
+// Reports memory use. If `request` is not zero, the session also asks for permission to grow. In this case
+// `use` has the values after the growth, except use.resident, which is the value before the growth.
 //
 // One request grows either `use` or `away`. If `away` is larger than the arbiter has granted, the request is
 // about `away` alone: `away` includes the growth, and growth of `use` in this message is not granted. A
@@ -735,9 +735,9 @@ struct RegisterReply {
   static constexpr MessageType kType = MessageType::register_reply;
   std::uint8_t accepted = 0;
   GpuList gpus = {};
-  // The first GPUs of `gpus` are those that the step holds alone, through gres/gpu. This is their number.
-  // Zero if GpuList is too short for all of them and one shared GPU, or if the arbiter does not know all of
-  // them.
+  // The number of GPUs that the step holds alone, through gres/gpu. These GPUs are the first of `gpus`. Zero
+  // if GpuList is too short for all these GPUs and one shared GPU, or if the arbiter does not know all these
+  // GPUs.
   std::uint32_t whole = 0;
   std::uint32_t threads = 0;  // as in RunReply
 };

@@ -50,7 +50,8 @@ std::string problem_in(const json& spec) {
   return {};
 }
 
-// Returns the last entry of the variable `name`, which is the effective one; null if the variable is not set.
+// Returns the last entry of the variable `name`, since only the last entry has an effect. Returns null if the
+// variable is not set.
 json* find_variable(json& environment, std::string_view name) {
   for (auto entry = environment.rbegin(); entry != environment.rend(); ++entry) {
     const auto& text = entry->get_ref<const std::string&>();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Declarations of slurmctld's tables and of its job_submit interface that Slurm's public headers lack. They
-// restate Slurm's own interface, and a comment at each names the releases in which it is valid. No code is
-// copied from Slurm.
+// restate Slurm's own interface. A comment at each declaration names the releases in which it is valid. No
+// code is copied from Slurm.
 //
 // A job_submit plugin is called with read locks on the configuration, the jobs, the nodes and the partitions.
 #pragma once
