@@ -30,9 +30,9 @@ struct TypedCount {
 bool same_type(std::string_view a, std::string_view b);
 
 // The counts of GRES `name` in `text`. An entry without a count means 1; the suffixes K, M, G, T, P mean
-// powers of 1024. Ignores other GRES, other TRES and entries that are invalid in Slurm.
-// Ignores the types after the first kMostTypes. "sharedgpu:3,sharedgpu:a100:2" requests three units, two of
-// them of type a100: the count without a type becomes 1.
+// powers of 1024. Ignores other GRES, other TRES and entries that are invalid in Slurm. Ignores the types
+// after the first kMostTypes. "sharedgpu:3,sharedgpu:a100:2" requests three units, two of them of type a100:
+// the count without a type becomes 1.
 std::vector<TypedCount> counts_of(std::string_view text, std::string_view name);
 
 std::uint64_t sum(const std::vector<TypedCount>& counts);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Computes the host memory that a job's units bring, and adds it to the job's own request. This is the logic
-// of the job_submit plugin, without Slurm and without I/O.
+// Computes the host memory for a job's units (SwapPerUnit=), and adds it to the job's own request. This is
+// the logic of the job_submit plugin, without Slurm and without I/O.
 //
 // Slurm has two fields for the memory of a job: one for memory per node or per CPU, and one for memory per
-// GPU. Units bring memory per node, so the sum is a request per node if such a request can be computed:
+// GPU. The memory for units is memory per node, so the sum is a request per node if such a request can be
+// computed:
 //
 //   the job's own request                        the request with E, the memory of its units on a node
 //   M per node (--mem, DefMemPerNode)            M + E per node

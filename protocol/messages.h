@@ -670,8 +670,8 @@ struct RunRequest {
   // SlurmUser only.
   std::uint8_t vouched = 0;
   std::uint32_t uid = 0;
-  // The host memory for the program itself, in addition to the memory that its units bring; only if `vouched`
-  // is set. Zero: not stated.
+  // The host memory for the program itself, without the memory for its units (SwapPerUnit=). Set only if
+  // `vouched` is set. Zero: not stated.
   Bytes host_memory = {};
 };
 struct RunReply {
@@ -690,8 +690,8 @@ struct RunReply {
 // clears the wrong bytes.
 static_assert(std::has_unique_object_representations_v<RunReply>);
 
-// Sent by a process that is about to execute a program of the run, and asks to enter the run's control group.
-// The arbiter accepts the token under the same conditions as in Hello. Since version 12.
+// Asks to enter the run's control group. Sent by a process that is about to execute a program of the run. The
+// arbiter accepts the token under the same conditions as in Hello. Since version 12.
 struct JoinRun {
   static constexpr MessageType kType = MessageType::join_run;
   static constexpr std::uint16_t kSince = 12;
@@ -723,9 +723,9 @@ struct RegisterJob {
   DeviceSet whole = {};  // GPUs that the step holds alone, through gres/gpu
   JobClass job_class = {};
   std::uint8_t gang = 0;  // 1: the arbiter has just accepted a RegisterGang for the job
-  // The host memory that the step's units bring, if SwapPerUnit= differs between the types of units. Zero:
-  // all types bring the same amount, or the amount is unknown. kUnlimited: SwapPerUnit= states no size for
-  // one of the types.
+  // The host memory that the job gets for the step's units, if SwapPerUnit= differs between the types of
+  // units. Zero: the amount is the same for all types, or the amount is unknown. kUnlimited: SwapPerUnit=
+  // states no size for one of the types.
   static constexpr Bytes kMostBrought{std::uint64_t{1} << 62};
   static constexpr Bytes kUnlimited{~std::uint64_t{0}};
   Bytes brought = {};
