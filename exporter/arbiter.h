@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks an arbiter for its status each time that Prometheus collects the metrics.
+// Asks an arbiter for its status in each call of Collect().
 //
 // Collections change only a cache of user names and the last problem, both guarded by a mutex. Any thread.
 #pragma once
