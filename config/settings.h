@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads sharedgpu.conf: `Key=Value` lines, `#` comments, and at the end sections for some GPUs, partitions or
-// QOS. Used by sharedgpud, the sharedgpu command and the SPANK plugin. Unknown keys and bad values are errors
-// that name file and line.
+// QOS. Used by sharedgpud, sharedgpu, sharedgpu-comment, sharedgpu-exporter, and the SPANK and job_submit
+// plugins. Unknown keys and bad values are errors that name file and line.
 //
 // No exceptions leave these functions. Any thread.
 //

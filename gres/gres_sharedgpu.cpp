@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The GRES plugin: sets the number of sharedgpu units of each batch, interactive and srun step on its node,
-// and gives Slurm the device files that steps with units may open.
+// The GRES plugin: writes the number of sharedgpu units that a batch, interactive or srun step has on its
+// node into the step's environment. It also gives Slurm the device files that steps with units may open.
 //
 // Loaded by slurmctld, slurmd and slurmstepd. These daemons hold a lock while they call the plugin, so none
 // of its functions blocks, except the search for GPUs in slurmd. The plugin logs its errors, and does not
