@@ -194,14 +194,14 @@ struct Attached {
 struct MemoryUse {
   Bytes swappable;  // evictable bytes, resident or not, in whole handles
   Bytes resident;   // the part of `swappable` on the GPU now
-  Bytes pinned;     // allocated and not evictable: arrays, pools, some memory of cuMemCreate
+  Bytes pinned;     // allocated and not evictable: arrays, pools, some memory from cuMemCreate
   // The estimated memory that the driver takes for contexts and modules. This memory is not a part of the
   // capacity.
   Bytes context;
   Bytes host;  // host memory allocated for swap
-  // Evictable memory that the session asks to pin in place. Until the arbiter answers, this memory is a part
-  // of `swappable`, of `resident` and of `pinned`. When the arbiter has granted it, the memory is a part of
-  // `pinned` only.
+  // Evictable memory that is to become pinned memory without being moved; the session asks the arbiter for
+  // this. Until the arbiter answers, this memory is a part of `swappable`, of `resident` and of `pinned`.
+  // When the arbiter has granted the request, the memory is a part of `pinned` only.
   Bytes settling = {};
   // The most evicted memory that all processes under the session's host memory limits can hold together;
   // zero: no limit.
@@ -305,9 +305,9 @@ struct Usage {
   Bytes uncharged = {};
 };
 
-// The arbiter answers a request to pin memory in place within this time. The arbiter must not delay the
-// answer, because the drain at the end of a turn may be waiting for the requesting thread. A session that
-// waits much longer than this time assumes that the arbiter is gone.
+// The arbiter answers a request to pin memory without moving it (MemoryUse::settling) within this time. The
+// arbiter must not delay the answer, because the drain at the end of a turn may be waiting for the requesting
+// thread. A session that waits much longer than this time assumes that the arbiter is gone.
 inline constexpr Nanoseconds kSettlePatience = std::chrono::seconds(10);
 
 // The answer to a Usage whose `request` is not zero. The growth is refused if the footprint could never be
@@ -383,7 +383,7 @@ struct Ready {
 struct Revoke {
   static constexpr MessageType kType = MessageType::revoke;
   Epoch epoch;
-  // The number of this order, unique across all arbiters.
+  // The number of this order. It is unique even across restarts of the arbiter.
   std::uint64_t order = 0;
 };
 
@@ -442,10 +442,10 @@ struct Evict {
 };
 
 // The most host memory that evictions of this session are expected to need at once. The session can allocate
-// this memory in advance. Zero: no eviction is expected, and unused host memory may be returned. The arbiter
-// sends Prepare before the first Evict, when the amount has grown, and when the amount has been smaller for
-// some seconds. `sharers` is the number of the tenant's sessions, since all of them allocate from the host
-// memory of one job, perhaps at the same time.
+// this memory in advance. Zero: no eviction is expected, and the session may free unused host memory. The
+// arbiter sends Prepare before the first Evict, when the amount has grown, and when the amount has been
+// smaller for some seconds. `sharers` is the number of the tenant's sessions, since all of them allocate from
+// the host memory of one job, perhaps at the same time.
 struct Prepare {
   static constexpr MessageType kType = MessageType::prepare;
   Bytes host;
@@ -533,7 +533,7 @@ struct Borrow {
 // Asks the exporter for a piece; the exporter answers with Lend.
 struct Wanted {
   static constexpr MessageType kType = MessageType::wanted;
-  std::uint64_t ticket = 0;  // returned in Lend to arbiters before version 9
+  std::uint64_t ticket = 0;  // Lend repeats this number; used only by arbiters before version 9
   LoanName name;
   std::uint32_t piece = 0;
 };
@@ -821,7 +821,7 @@ struct JobReply {
   Traffic moved = {};
   Bytes footprint = {};  // the largest footprint so far
   Bytes resident = {};   // the most resident memory so far
-  // The models of the GPUs that the job held, each once, separated by ';'; NUL-terminated.
+  // The models of the GPUs that the job held, each model once, separated by ';'; NUL-terminated.
   char models[128] = {};
   std::uint32_t losses = 0;  // the number of GPUs lost during this run of the job
 };
