@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Formats the line about a job's use of the GPU. The job prints this line at its end if the job's option
-// `summary`, or else Summary= in sharedgpu.conf, is `yes`. Pure; any thread.
+// Formats the line about a job's use of the GPU. The SPANK plugin and `sharedgpu run` print this line at the
+// end of a job; see Summary= in sharedgpu.conf(5). Pure; any thread.
 #pragma once
 
 #include <string>

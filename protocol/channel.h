@@ -109,10 +109,9 @@ int make_address(const char* path, sockaddr_un& address);
 // 6.16).
 void refuse_descriptors(int listener);
 
-// Binds and listens at `path`. If the file at `path` is a socket on which no process listens, its arbiter is
-// dead, and the function replaces the file. It replaces no other file. The socket has mode 0666, because
-// every user may send messages to the arbiter. Returns 0 or an errno value; EADDRINUSE if another arbiter
-// listens at `path`.
+// Binds and listens at `path`. A socket at `path` on which no process listens belonged to a dead arbiter, and
+// is replaced. No other file is replaced. The socket has mode 0666, because every user may send messages to
+// the arbiter. Returns 0 or an errno value; EADDRINUSE if another arbiter listens at `path`.
 int listen_at(const char* path, UniqueFd& socket);
 
 }  // namespace sharedgpu

@@ -160,8 +160,9 @@ struct Welcome {
   Backend backend = Backend::swap;
 };
 
-// The arbiter does not serve the peer, and closes the connection. `reason` tells the user why. Peers of all
-// versions understand this message, and only this one.
+// The arbiter does not serve the peer, and closes the connection. `reason` tells the user why. A process that
+// is refused at cuInit() uses plain CUDA, or its cuInit() fails if OnNoArbiter=fail. Peers of all versions
+// understand this message, and only this one.
 struct Refused {
   static constexpr MessageType kType = MessageType::refused;
   char reason[160] = {};  // NUL-terminated

@@ -4,7 +4,7 @@
 //
 // - SLURM_MEM_PER_NODE is all memory of the job on a node, so steps that the job starts side by side would
 //   wait for one another. Slurm sets this variable in each job whose memory is requested per node. In most
-//   jobs, the job_submit plugin requests the memory of units per node. So this code sets the value to 0 while
+//   jobs with units, the job_submit plugin requests memory per node. So this code sets the value to 0 while
 //   srun reads its options. A step with the value 0 claims no memory, and may use all memory of its job.
 // - SLURM_MEM_PER_GPU in an allocation of salloc is the value that salloc was given. This value lacks the
 //   memory for the job's units, so a step would request less memory than its job has. This code replaces the
