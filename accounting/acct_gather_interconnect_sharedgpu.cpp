@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The accounting plugin: writes the seconds that each step held a lease, and waited for one, into TRES
-// gres/sharedgpu_lease, and the MiB copied to and from the GPU into gres/sharedgpu_swap. sacct shows the time
-// with a lease and the MiB to the GPU in TRESUsageInTot, and the time of waiting and the MiB from the GPU in
-// TRESUsageOutTot. The plugin is one of Slurm's interconnect plugins, because interconnect plugins may write
-// any TRES, and a site can list several of them.
+// The accounting plugin: writes the usage of each step into two TRES. Into gres/sharedgpu_lease, it writes
+// the seconds for which the step held a lease, and the seconds for which it waited for a lease. Into
+// gres/sharedgpu_swap, it writes the MiB copied to the GPU, and the MiB copied from the GPU. In sacct,
+// TRESUsageInTot shows the time with a lease and the MiB to the GPU. TRESUsageOutTot shows the time of
+// waiting and the MiB from the GPU. The plugin is one of Slurm's interconnect plugins, because interconnect
+// plugins may write any TRES, and a site can list several of them.
 //
 // Loaded by slurmd, slurmstepd and slurmctld; works in slurmstepd only, from the first poll of a step that
 // holds sharedgpu units.
@@ -33,7 +34,7 @@ int lease_position = -1;
 int swap_position = -1;
 
 // Returns the number of TRES gres/`given`, and sets `position` to its index; nullopt if Slurm does not have
-// this TRES. Logs the lack at level info, because an error would appear in the job's own output.
+// this TRES. Logs a missing TRES at level info, because an error would appear in the job's own output.
 std::optional<std::uint32_t> find(const char* given, int& position) {
   char type[] = "gres";
   std::string name = given;
@@ -48,7 +49,7 @@ std::optional<std::uint32_t> find(const char* given, int& position) {
 }
 
 void start() {
-  // Keeps the SPANK plugin, which owns the step, loaded for the thread that is started here.
+  // Keeps the SPANK plugin loaded: it owns the SharedGpuStep, which the thread that is started below uses.
   auto* this_step = reinterpret_cast<SharedGpuStepFunction*>(
       sharedgpu::sibling_function("spank_sharedgpu.so", "sharedgpu_step", true));
   SharedGpuStep* step = this_step == nullptr ? nullptr : this_step();

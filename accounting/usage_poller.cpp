@@ -22,12 +22,12 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kPeriod{200};
 constexpr milliseconds kPatience{1000};
-// A poll reads files for every process of the step, so large steps are polled less often: the pause is this
-// many times the CPU time of the last polls, but never longer than kLongestPeriod.
+// A poll reads files for every process of the step. So large steps are polled less often: the pause after an
+// update() is this many times the CPU time of the update(), at least kPeriod and at most kLongestPeriod.
 constexpr int kPollShare = 50;
 constexpr milliseconds kLongestPeriod{1000};
-// The most polls that one update makes in its search for the call for the reporting task (see
-// usage_writer.h). If these polls do not find the call, the next update continues the search.
+// To find the call for the reporting task (see usage_writer.h), one update() makes at most this many polls.
+// If these polls do not find the call, the next update() continues the search.
 constexpr int kTries = 16;
 
 OurTres tres_ids;
@@ -40,8 +40,9 @@ struct TaskRecord {
   std::optional<StepCounts> counts;
 };
 
-// Reads the counts of sharedgpu's TRES from a step's usage: Slurm's TRES lists of the usage in and of the
-// usage out. Returns nullopt if a list lacks a TRES that AccountingStorageTRES names.
+// Reads the counts of sharedgpu's TRES from the usage of one task. `in` and `out` are Slurm's TRES lists of
+// the task, as in TRESUsageInTot and TRESUsageOutTot. Returns nullopt if a list lacks a TRES that
+// AccountingStorageTRES names.
 std::optional<StepCounts> read_counts(const char* in, const char* out) {
   StepCounts counts;
   const auto read = [](const char* list, std::optional<std::uint32_t> tres, std::uint64_t& count) {
@@ -85,8 +86,8 @@ bool is_own_child(const char* pid) {
   return end != nullptr && std::sscanf(end, ") %*c %d", &parent) == 1 && parent == getpid();
 }
 
-// Returns a live task of the step, or 0 if there is none. Tasks are children of slurmstepd, but not all
-// children of slurmstepd are tasks.
+// Returns the pid of a running task of the step, or 0 if no task is running. Tasks are children of
+// slurmstepd, but not all children of slurmstepd are tasks.
 pid_t find_task() {
   DIR* processes = opendir("/proc");
   if (processes == nullptr) return 0;
@@ -154,7 +155,8 @@ class UsagePoller {
   pid_t reporting_task_ = 0;
 };
 
-// Returns CPU time, since wall-clock time includes time in which a busy machine keeps this thread waiting.
+// Returns this thread's CPU time. Wall-clock time would include the time for which the thread waits for a
+// CPU.
 Nanoseconds own_cpu_time() {
   timespec time = {};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -177,7 +179,7 @@ void* run(void* argument) {
 void start_usage_poller(SharedGpuStep& step, const OurTres& tres) {
   tres_ids = tres;
   pthread_t thread;
-  // The thread may run until the process ends, so its state is never destroyed.
+  // The thread may run until the process ends, so the UsagePoller is never destroyed.
   if (const int error = start_own_thread(&thread, run, new UsagePoller(step)))
     slurm_error("acct_gather_interconnect/sharedgpu: cannot start a thread: %s", std::strerror(error));
   else

@@ -25,8 +25,8 @@ struct OurTres {
 // slurmstepd.
 void start_usage_poller(SharedGpuStep& step, const OurTres& tres);
 
-// Must be called in every call of Slurm's get_data. If the thread of start_usage_poller() has made the poll,
-// and this call of get_data has to write a value, sets `value` and returns true.
+// Must be called in every call of acct_gather_interconnect_p_get_data(). If the thread of
+// start_usage_poller() has made the poll, and this call has to write a value, sets `value` and returns true.
 bool poller_writes(StepCounts& value);
 
 }  // namespace sharedgpu

@@ -3,7 +3,8 @@
 // docs/accounting.md.
 //
 // The SPANK plugin starts this program when a job has ended on this node, and when slurmd starts while the
-// spool is not empty. Only one instance works at a time. The program exits when the spool (spool.h) is empty.
+// spool is not empty. Only one instance at a time processes the spool. The program exits when the spool
+// (spool.h) is empty.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -132,7 +133,7 @@ void take_missed(const Spool& spool, const std::string& socket, RetryQueue& queu
     if (queue.has_ended(mark)) take(spool, spool, socket, mark, mark.since);
 }
 
-// Works until the spool is empty.
+// Processes the spool until it is empty; with --stay, until the process is killed.
 void work(Spool& spool, const std::string& socket, CommentField field, const Arguments& arguments) {
   constexpr std::int64_t kSweep = 300;
   SlurmdbRecords records;

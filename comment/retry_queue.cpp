@@ -8,8 +8,8 @@ namespace {
 
 constexpr std::int64_t kLongestOutagePause = 60;
 constexpr std::int64_t kLongestRunPause = 300;
-// Age in seconds at which an entry is dropped. The job's end has probably been lost on its way to the
-// database, or this node is not permitted to change records there.
+// Age in seconds at which an entry is dropped. At this age, the job's end has probably been lost on its way
+// to the database, or the database does not permit this node to change records.
 constexpr std::int64_t kOldest = 30 * 24 * 3600;
 
 std::optional<std::size_t> find_run(const std::vector<JobRecord>& runs, Span seen) {

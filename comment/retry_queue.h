@@ -4,8 +4,8 @@
 // slurmctld sends an AdminComment to the database only together with the job's end, and repeats both until
 // the database acknowledges them. So an entry waits until the database knows the end of the run. The entry is
 // then merged into the comment in the database. Later checks show whether another node or slurmctld has
-// overwritten the comment. If the entry is missing, it is merged again. It is removed from the spool when all
-// checks in a certain period have found it in the comment.
+// overwritten the comment. If the entry is missing, it is merged again. The entry is removed from the spool
+// when all checks in a certain period have found it in the comment.
 //
 // The caller provides the time and the access to the database. Not thread-safe.
 #pragma once

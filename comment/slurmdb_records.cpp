@@ -55,7 +55,7 @@ class Condition {
     condition.cluster_list = cluster_.get();
     condition.step_list = steps_.get();
     condition.db_flags = SLURMDB_JOB_FLAG_NOTSET;
-    // Excludes the other components of a heterogeneous job, which are separate jobs here.
+    // Excludes the other components of a heterogeneous job, which are separate jobs for sharedgpu.
     condition.flags = JOBCOND_FLAG_NO_STEP | JOBCOND_FLAG_NO_TRUNC | JOBCOND_FLAG_NO_DEFAULT_USAGE |
                       JOBCOND_FLAG_NO_WHOLE_HETJOB;
   }

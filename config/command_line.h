@@ -13,8 +13,8 @@
 
 namespace sharedgpu {
 
-// Returns an error message, such as "--jsn: no such option; did you mean --json?; see sharedgpu status
-// --help".
+// Returns an error message, such as "The following argument was not expected: --jsn; did you mean --json?;
+// see sharedgpu status --help".
 inline std::string wrong_usage(const CLI::App& app, const CLI::ParseError& error) {
   std::string text = error.what();
   while (!text.empty() && (text.back() == '\n' || text.back() == '.')) text.pop_back();

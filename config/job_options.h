@@ -7,13 +7,12 @@
 //      add a name to JobOption. In option_effects.cpp, add a row to kEffects with a function that returns why
 //      the option has no effect under some settings.
 //   2. If the arbiter needs the option, add a field at the end of RegisterJob (protocol/messages.h), and a
-//      row in protocol/versions.h; fill the field in spank/registration.cpp. Add the
-//      same field to RunRequest, fill it in arbiter/cli/run.cpp, and keep both in TenantInfo
-//      (arbiter/daemon/jobs.cpp). Do not add a field to
-//      JobOptions, since messages have fields after their JobOptions. Instead, add the field to GivenOptions.
-//      Check the value in arbiter/daemon/validity.cpp, merge the values of a job's steps in
-//      arbiter/daemon/terms.cpp, and record the result in OptionsRecord, so that it survives restarts of the
-//      arbiter (arbiter/ledger/records.h lists the steps).
+//      row in protocol/versions.h; fill the field in spank/registration.cpp. Add the same field to
+//      RunRequest, and fill it in arbiter/cli/run.cpp. Store the values of both fields in TenantInfo
+//      (arbiter/daemon/jobs.cpp). Do not add a field to JobOptions, since messages have fields after their
+//      JobOptions. Instead, add the field to GivenOptions. Check the value in arbiter/daemon/validity.cpp,
+//      merge the values of a job's steps in arbiter/daemon/terms.cpp, and record the result in OptionsRecord,
+//      so that it survives restarts of the arbiter (arbiter/ledger/records.h lists the steps).
 //   3. Test the option in tests/unit/config/job_options.cpp and option_effects.cpp, tests/fuzz/options.cpp,
 //      tests/cluster/options.bats and tests/unit/arbiter/cli/exit_statuses.sh. Test a new field of
 //      RegisterJob in tests/unit/protocol/wire_golden.cpp. Regenerate tests/unit/config/options.golden,

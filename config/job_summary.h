@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The line about a job's use of the GPU that the job ends with if Summary=yes or its option says so. Pure;
-// any thread.
+// Formats the line about a job's use of the GPU. The SPANK plugin and `sharedgpu run` print this line at the
+// end of a job; see Summary= in sharedgpu.conf(5). Pure; any thread.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct SummaryLine {
   Nanoseconds lease{};
   Nanoseconds waited{};
   Traffic moved = {};
-  Exchanges exchanges = {};  // all zero: no program of the job was larger than the GPU
+  Exchanges exchanges = {};  // all zero: no exchange has taken place, and no kernel has become slower
   Nanoseconds at_best{};     // exchanges.moving_at_best()
 };
 

@@ -23,8 +23,8 @@ constexpr Unit kTimeUnits[] = {
 };
 constexpr Unit kPercentUnits[] = {{"%", 1}};
 
-// The largest number of bytes or nanoseconds. It is larger than any memory or time in use, and so small that
-// sums do not overflow.
+// The largest number of bytes or nanoseconds that the parsers accept. It is larger than any memory or time in
+// use, and so small that sums do not overflow.
 constexpr double kLargest = 0x1p50;
 
 bool same_letters(std::string_view a, std::string_view b) {

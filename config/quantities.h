@@ -2,8 +2,8 @@
 // Sizes, times and percentages as people write them, in sharedgpu.conf and on command lines.
 //
 // Each parser expects a text without surrounding blanks, and returns nullopt unless the whole text is valid.
-// A number other than 0 needs a unit: Slurm reads --mem=8 as megabytes, and CUDA counts bytes. Pure; any
-// thread.
+// A number other than 0 needs a unit, because the meaning of a number alone is not obvious: Slurm reads
+// --mem=8 as megabytes, and CUDA counts bytes. Pure; any thread.
 #pragma once
 
 #include <optional>

@@ -394,7 +394,8 @@ struct Parser {
   int line = 0;
   std::vector<std::string> errors;  // at most one error for each line
   int failed_line = 0;              // the line of the last error
-  std::string section;  // name of the section as written, followed by a blank; empty before the first section
+  std::string section;  // header of the section as written, followed by a blank; empty before the first
+                        // section
   bool skips = false;   // the section's header is wrong, so its keys are not checked
   std::array<int, std::size(kKeys)> set_in{};  // the line that sets each key; 0 if no line does
 
@@ -589,8 +590,9 @@ Settings with_section(const Settings& settings, const Section& section) {
 
 namespace {
 
-// Applies the sections of the kind `of` that match. A [partition] section may contain keys about jobs and
-// keys about turns. This function applies both, and each caller uses only the keys of one kind.
+// Applies the sections of the kind `of` for which `means` returns true. A [partition] section may contain
+// keys about jobs and keys about turns. This function applies both, and each caller uses only the keys of one
+// kind.
 template <class Means>
 void take_sections(const Settings& node, SectionOf of, Means means, Settings& settings) {
   for (const Section& section : node.sections) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads sharedgpu.conf: `Key=Value` lines, `#` comments, and at the end sections for some GPUs, partitions or
-// QOS. Used by sharedgpud, the sharedgpu command and the SPANK plugin. Unknown keys and bad values are errors
-// that name file and line.
+// QOS. Used by sharedgpud, sharedgpu, sharedgpu-comment, sharedgpu-exporter, and the SPANK and job_submit
+// plugins. Unknown keys and bad values are errors that name file and line.
 //
 // No exceptions leave these functions. Any thread.
 //
@@ -13,11 +13,10 @@
 //   2. Write the code that uses the key. For keys about jobs or turns, this code is in terms.cpp of
 //      arbiter/daemon. If the value may differ between GPUs, add a field to Rules
 //      (arbiter/core/model/model.h), or to TurnRules (arbiter/policy/turn_length.h) if it is about the length
-//      of turns; a domain takes its Rules from its first GPU. If the core needs the value
-//      for the whole node, add a field to Tuning and to NodeTuning (arbiter/core/model/tuning.h), and set it
-//      in node_tuning_of() of terms.cpp. If Administration::reload() must do more than store a new value of
-//      the key, do it there. If `sharedgpu status --json` shows the key, follow the steps in
-//      arbiter/daemon/status_text.h.
+//      of turns; a domain takes its Rules from its first GPU. If the core needs the value for the whole node,
+//      add a field to Tuning and to NodeTuning (arbiter/core/model/tuning.h), and set it in node_tuning_of()
+//      of terms.cpp. If Administration::reload() must do more than store a new value of the key, do it there.
+//      If `sharedgpu status --json` shows the key, follow the steps in arbiter/daemon/status_text.h.
 //   3. Document the key in docs/man/sharedgpu.conf.5 and in etc/sharedgpu.conf, which contains every key
 //      (tests/unit/config/example_config.cpp checks this). If sections may contain the key, add the key to
 //      the lists of such keys in both files, and to the list at the command `set` in docs/man/sharedgpu.1.
@@ -165,13 +164,13 @@ struct Reading {
 Reading read_in_spite_of_errors(const std::string& path, Settings& settings);
 
 // The settings of one GPU. `partition`: the partition of all tenants on the GPU; empty if they do not all
-// belong to one partition. If sections contradict each other, [gpu] overrides [partition]. Of two sections of
-// one kind, the later section wins.
+// belong to one partition. If sections contradict each other, [gpu] overrides [partition], and the later of
+// two sections of one kind overrides the earlier section.
 Settings settings_of(const Settings& node, std::uint32_t number, const GpuUuid& gpu,
                      std::string_view partition = {});
 
-// The settings of one job. If sections contradict each other, [qos] overrides [partition]. Of two sections of
-// one kind, the later section wins.
+// The settings of one job. If sections contradict each other, [qos] overrides [partition], and the later of
+// two sections of one kind overrides the earlier section.
 Settings settings_of(const Settings& node, const JobClass& job);
 
 // Returns `settings` with the values of `section` applied.
@@ -214,8 +213,8 @@ std::vector<std::string_view> live_keys();
 std::vector<std::string_view> section_keys();
 std::vector<std::string_view> section_kinds();
 
-// Reads the settings of a program without --config: the default file if it exists, otherwise the default of
-// each key. Returns an empty string, or an error message.
+// Reads the settings of a program that was started without --config. Reads the default file if it exists;
+// otherwise each key has its default. Returns an empty string, or an error message.
 std::string read_default_settings(Settings& settings);
 
 // Returns the settings in the file `path`, or in the default file if `path` is empty. Returns nullopt if

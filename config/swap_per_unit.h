@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host memory that each unit of a job brings, as SwapPerUnit= and GpuMemory= in sharedgpu.conf state it.
-// Both keys may have a value for each type of unit, that is, for each type of GRES sharedgpu in slurm.conf.
+// The host memory that a job gets for each of its units, in addition to the memory that the job requests
+// itself. SwapPerUnit= and GpuMemory= in sharedgpu.conf state it. Both keys may have a value for each type of
+// unit, that is, for each type of GRES sharedgpu in slurm.conf.
 //
 // Pure; any thread.
 #pragma once
@@ -41,8 +42,9 @@ std::string format_typed_sizes(const TypedSizes& sizes);
 // The host memory of one unit.
 class UnitMemory {
  public:
-  // `gpu_memory`: the memory of one GPU of each type, used for entries of `per_unit` that are `auto`. A unit
-  // of a type with `auto` brings the memory of a GPU of this type divided by `units_per_gpu`, rounded up.
+  // `gpu_memory`: the memory of one GPU of each type, used for entries of `per_unit` that are `auto`. The
+  // size of a unit of a type with `auto` is the memory of a GPU of this type divided by `units_per_gpu`,
+  // rounded up.
   UnitMemory(TypedSizes per_unit, TypedSizes gpu_memory, std::uint32_t units_per_gpu);
 
   // The host memory of a unit of `type`; nullopt if no size is stated for the type. A request without a type

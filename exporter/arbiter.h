@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks an arbiter for its status at each collection.
+// Asks an arbiter for its status in each call of Collect().
 //
-// The object has no state that collections change, except a cache of user names. Any thread.
+// Collections change only a cache of user names and the last problem, both guarded by a mutex. Any thread.
 #pragma once
 
 #include <prometheus/collectable.h>
@@ -21,8 +21,9 @@ class Arbiter final : public prometheus::Collectable {
   // `patience`: the longest wait for an answer.
   Arbiter(std::string socket, Nanoseconds patience) : socket_(std::move(socket)), patience_(patience) {}
 
-  // The metrics now. If the arbiter does not answer, or its answer is not understood, sharedgpu_up is 0, and
-  // the first such collection in a row writes the reason to standard error.
+  // Returns the current metrics. If the arbiter does not answer, or its answer is not understood,
+  // sharedgpu_up is 0, and the reason is written to standard error. The reason is not written again while it
+  // stays the same.
   std::vector<prometheus::MetricFamily> Collect() const override;
 
  private:

@@ -8,8 +8,7 @@
 //   1. If the status lacks the value, add it there by the steps in arbiter/daemon/status_text.h.
 //   2. Read the field: a member of Status (status.h), and its row in fields() of status.cpp.
 //   3. Add a row to kGpuMetrics or kTenantMetrics in families.cpp. A metric of both a tenant and a GPU, or
-//   one
-//      with labels of its own, has a function there instead.
+//      one with labels of its own, has a function there instead.
 //   4. Test the metric in tests/unit/exporter/families.cpp and regenerate metrics.golden there (see
 //      tests/golden). Copy its row into docs/metrics.md; the test prints the expected table.
 #pragma once

@@ -28,7 +28,8 @@ int fail(const std::string& text, int status = EXIT_FAILURE) {
   return status;
 }
 
-// The signals that end the program. Threads that are started later inherit the blocked signals.
+// Blocks the signals that end the program, and returns them. Threads that are started later inherit the
+// blocked signals.
 sigset_t block_ends() {
   sigset_t ends;
   sigemptyset(&ends);
@@ -71,8 +72,8 @@ int serve(const std::shared_ptr<Arbiter>& arbiter, const std::string& address) {
   return EXIT_SUCCESS;
 }
 
-// Writes the file once, or every `interval` seconds until a signal. Then removes the file, since its values
-// are no longer true.
+// If `interval` is 0, writes the file once. Otherwise writes the file every `interval` seconds until SIGTERM
+// or SIGINT, and then removes it, since its values would soon be false.
 int write_file(const Arbiter& arbiter, const std::string& path, unsigned interval) {
   const sigset_t ends = block_ends();
   const timespec pause = {.tv_sec = interval, .tv_nsec = 0};

@@ -27,7 +27,7 @@ void store(const std::string& path, const Scalar& from, Value& to) {
     fail(path);
 }
 
-// Whole numbers are texts too: they become labels.
+// Accepts whole numbers as texts, too, because they become labels.
 void store(const std::string& path, const Scalar& from, std::string& to) {
   if (const auto* text = std::get_if<std::string_view>(&from))
     to = *text;
@@ -224,7 +224,7 @@ class Reader final : public Json::json_sax_t {
   }
 
   Status status_;
-  std::string path_;  // of the value to come, such as ".tenants[].energy[].gpu"
+  std::string path_;  // path of the next value, such as ".tenants[].energy[].gpu"
   std::vector<Open> open_;
   unsigned skipped_ = 0;  // number of enclosing objects and lists that are not read
   unsigned lists_ = 0;    // number of lists that were found, out of two: GPUs and tenants

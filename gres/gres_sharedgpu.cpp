@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The GRES plugin: sets the number of sharedgpu units of each batch, interactive and srun step on its node,
-// and gives Slurm the device files that steps with units may open.
+// The GRES plugin: writes the number of sharedgpu units that a batch, interactive or srun step has on its
+// node into the step's environment. It also gives Slurm the device files that steps with units may open.
 //
 // Loaded by slurmctld, slurmd and slurmstepd. These daemons hold a lock while they call the plugin, so none
-// of its functions blocks, except the search for GPUs in slurmd. None of the plugin's functions can fail.
-// Slurm itself counts the units. The plugin has all functions that any release from 22.05 to 26.05 needs; a
-// missing function would be fatal to the daemon.
+// of its functions blocks, except the search for GPUs in slurmd. The plugin logs its errors, and does not
+// return them to Slurm. Slurm itself counts the units. The plugin has all functions that any release from
+// 22.05 to 26.05 needs; a missing function would be fatal to the daemon.
 //
 // Devices. A GRES plugin tells Slurm which device files belong to a unit. With ConstrainDevices=yes, only
-// jobs that hold the unit may open these files. Slurm knows which units a job has only for GRES with files:
-// Slurm numbers these units, and gives each job a bitmap. sharedgpu's units have no files of their own, so
-// the plugin marks the units' records as having files, and slurmd reports these marks to slurmctld. The
-// plugin lists each unit with all GPUs on which the unit may be used. A job without units may open none of
-// these GPUs.
+// jobs that hold the unit may open these files. If a GRES has files, Slurm numbers its units and gives each
+// job a bitmap of them. Otherwise Slurm does not know which units a job has. The units of sharedgpu have no
+// files of their own. So the plugin marks the units' records as having files, and slurmd reports these marks
+// to slurmctld. The plugin lists each unit with all GPUs on which the unit may be used. A job without units
+// may open none of these GPUs.
 #include <slurm/slurm_errno.h>
 #include <slurm/slurm_version.h>
 
@@ -214,7 +214,7 @@ bool is_ours(const buf_t& buffer) {
   return begins_with_units(std::string_view(buffer.head + buffer.processed, buffer.size - buffer.processed));
 }
 
-// The number of bits set in `units` from bit `first` on, among `count` bits.
+// The number of set bits among the `count` bits of `units` that begin at bit `first`.
 std::uint64_t held(bitstr_t* units, std::uint64_t first, std::uint64_t count) {
   const std::int64_t end =
       std::min<std::int64_t>(slurm_bit_size(units), static_cast<std::int64_t>(first + count));
@@ -254,9 +254,9 @@ void set_or_remove(char*** environment, const char* name, const std::string& val
 }
 
 // Logs once that the job's units have no numbers. slurmctld numbers a node's units when the node first
-// registers them. If the node had a version of sharedgpu at that time that does not ask for numbers,
-// slurmctld numbers the units only when slurmctld is restarted. Only jobs that are submitted after the
-// restart get numbered units.
+// registers them. If the node's version of sharedgpu did not ask for numbers at that time, slurmctld numbers
+// the units only when slurmctld is restarted. Only jobs that are submitted after the restart get numbered
+// units.
 void warn_of_missing_numbers() {
   static bool told = false;
   if (!told)
@@ -363,7 +363,7 @@ void gres_p_recv_stepd(buf_t* buffer) {
 }
 
 // Called in slurmstepd. The list has an entry for each pair of a unit and a device file that jobs with this
-// unit may open. Never null, since Slurm expects a list from plugins whose units have bitmaps.
+// unit may open. Never returns null, since Slurm expects a list from plugins whose units have bitmaps.
 list_t* gres_p_get_devices() {
   if (device_list != nullptr) return device_list;
   device_list = slurm_list_create(nullptr);

@@ -46,7 +46,8 @@ struct Shares {
 Shares share_gpus(const std::vector<Record>& records, const std::vector<Gpu>& found,
                   const std::vector<std::string>& taken);
 
-// Merges the shares of each type, for display, since Slurm may have several records of one type.
+// Merges the shares of each type, since Slurm may have several records of one type. The log shows the result,
+// and the SPANK plugin compares it with UnitsPerGpu=.
 std::vector<Share> sum_by_type(const std::vector<Share>& shares);
 
 // A GPU's device file, and the units whose jobs may open the file: `units` units, from number `first_unit`

@@ -22,8 +22,8 @@ extern "C" {
 #endif
 
 // Returns the descriptor of the pipe to write to, or -1 if there is no pipe. The inherited number may refer
-// to another file by now. So the function checks that the file is the pipe whose inode
-// SHAREDGPU_DEADLINE_READ ("FD:INODE") names.
+// to another file by now. So the function compares the file's inode number with that in
+// SHAREDGPU_DEADLINE_READ ("FD:INODE").
 static inline int sharedgpu_deadline_fd(void) {
   const char* number = getenv("SHAREDGPU_DEADLINE_FD");
   const char* reading = getenv("SHAREDGPU_DEADLINE_READ");

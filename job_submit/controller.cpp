@@ -10,7 +10,7 @@
 namespace sharedgpu::job_submit {
 namespace {
 
-// AllowSpecResourcesUsage=yes. Releases differ in the name.
+// The flag of AllowSpecResourcesUsage=yes. Its name differs between releases of Slurm.
 #ifdef CTL_CONF_ASRU
 constexpr std::uint32_t kAllowsCoreSpec = CTL_CONF_ASRU;
 #else

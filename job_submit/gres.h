@@ -16,8 +16,8 @@ namespace sharedgpu::job_submit {
 // number with a size in MiB does not overflow.
 constexpr std::uint64_t kLargestCount = 1u << 30;
 
-// Limits of counts_of(), so that a hostile request costs slurmctld little time: in a longer text it finds
-// nothing, and it finds at most this many types.
+// Limits of counts_of(), so that a hostile request costs slurmctld little time. In a text longer than
+// kLongestText, it finds nothing. It finds at most kMostTypes types.
 constexpr std::size_t kLongestText = 4096;
 constexpr std::size_t kMostTypes = 64;
 
@@ -30,9 +30,9 @@ struct TypedCount {
 bool same_type(std::string_view a, std::string_view b);
 
 // The counts of GRES `name` in `text`. An entry without a count means 1; the suffixes K, M, G, T, P mean
-// powers of 1024. Ignores other GRES, other TRES and entries that are invalid in Slurm.
-// Ignores the types after the first kMostTypes. "sharedgpu:3,sharedgpu:a100:2" requests three units, two of
-// them of type a100: the count without a type becomes 1.
+// powers of 1024. Ignores other GRES, other TRES and entries that are invalid in Slurm. Ignores the types
+// after the first kMostTypes. "sharedgpu:3,sharedgpu:a100:2" requests three units, two of them of type a100:
+// the count without a type becomes 1.
 std::vector<TypedCount> counts_of(std::string_view text, std::string_view name);
 
 std::uint64_t sum(const std::vector<TypedCount>& counts);

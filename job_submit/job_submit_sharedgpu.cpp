@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The job_submit plugin (JobSubmitPlugins=sharedgpu): jobs that request units of gres/sharedgpu get the host
-// memory that their units bring, in addition to the memory that they request themselves. memory.h computes
-// the sum.
+// The job_submit plugin (JobSubmitPlugins=sharedgpu): jobs that request units of gres/sharedgpu get host
+// memory for their units (SwapPerUnit=), in addition to the memory that they request themselves. The
+// functions of memory.h compute the sum.
 //
 // slurmctld calls the plugin for each job that is submitted or changed, with read locks on all its tables. So
 // the plugin never waits, and throws no exceptions. If anything fails, the plugin leaves the job unchanged.
@@ -82,8 +82,8 @@ void change_variable(job_desc_msg_t& message, const std::string& name, const std
   }
 }
 
-// Writes the request into the message. Removes variables that contradict the request from a batch job's
-// environment: srun refuses to start if it finds more than one of SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU and
+// Writes the request into the message. From a batch job's environment, removes the variables that contradict
+// the request: srun refuses to start if it finds more than one of SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU and
 // SLURM_MEM_PER_NODE. `per_gpu`: the request per GPU that `request` replaces, such as "gres:gpu:4096".
 void write_request(const Request& request, const char* per_gpu, job_desc_msg_t& message) {
   if (request.per != Per::gpu) {
@@ -154,7 +154,8 @@ struct LastChange {
 std::mutex last_change_mutex;
 LastChange last_change;  // guarded by last_change_mutex
 
-// The members that request TRES: units, and the GPUs without which Slurm refuses memory per GPU.
+// The members that request TRES. They request units, and GPUs. Slurm refuses a request for memory per GPU if
+// there is no request for GPUs.
 constexpr char* job_desc_msg_t::*kRequests[] = {
     &job_desc_msg_t::tres_per_node, &job_desc_msg_t::tres_per_socket, &job_desc_msg_t::tres_per_task,
     &job_desc_msg_t::tres_per_job};

@@ -160,7 +160,7 @@ std::optional<Bytes> size_of_unit(std::string_view type, const UnitMemory& unit_
   return largest;
 }
 
-// The host memory that `units` bring; a unit whose type has no configured size brings none.
+// The host memory for `units`. A unit whose type has no configured size counts as zero.
 Mebibytes memory_of(const std::vector<TypedCount>& units, const UnitMemory& unit_memory, const Nodes& nodes) {
   Bytes total;
   for (const TypedCount& count : units)
@@ -178,7 +178,7 @@ std::optional<Request> own_request(const Job& job, const Defaults& defaults) {
   return own && own->size > 0 ? own : std::nullopt;
 }
 
-// The memory that a job's units bring in one partition, and the values from which it is computed.
+// The host memory for a job's units in one partition, and the values from which it is computed.
 struct Brought {
   Job job;  // in `job`, `whole_nodes` is also true if the partition gives only whole nodes
   Demand units;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Computes the host memory that a job's units bring, and adds it to the job's own request. This is the logic
-// of the job_submit plugin, without Slurm and without I/O.
+// Computes the host memory for a job's units (SwapPerUnit=), and adds it to the job's own request. This is
+// the logic of the job_submit plugin, without Slurm and without I/O.
 //
-// Slurm has one field for the memory of a job, which is either per node or per CPU, and another field for
-// memory per GPU. Units bring memory per node, so the sum is a request per node if such a request can be
+// Slurm has two fields for the memory of a job: one for memory per node or per CPU, and one for memory per
+// GPU. The memory for units is memory per node, so the sum is a request per node if such a request can be
 // computed:
 //
 //   the job's own request                        the request with E, the memory of its units on a node
@@ -18,8 +18,8 @@
 // Counts and quotients are rounded up. CPUs are counted in whole cores, but a core has only the CPUs that the
 // job may use (--threads-per-core). With --overcommit, all tasks on a node share the CPUs of one task. If
 // Slurm may distribute a job's tasks over the nodes freely, the job gets the same memory on every node: the
-// memory for the largest possible number of tasks on a node. So on no node is the sum less than the job's own
-// request.
+// memory for the largest possible number of tasks on a node. So on every node, the sum is at least the job's
+// own request.
 //
 // Memory is in MiB, as in Slurm. Pure; any thread.
 #pragma once

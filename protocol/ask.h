@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends one question to the arbiter and receives its answer, with one timeout for the whole exchange.
+// Sends one question to the arbiter and receives its answer, with one timeout for all of this.
 //
 // For callers that must never hang, such as the Slurm plugins: no function here blocks beyond its timeout.
 // Any thread.
@@ -18,16 +18,16 @@ namespace sharedgpu {
 // the question is sent again over a new connection. So a question must be safe to repeat.
 int ask(const char* socket, const Message& question, Nanoseconds patience, Message& answer);
 
-// Returns how long to wait for the answer of an arbiter that listens. `timeout` is how long to wait until an
+// Returns the time to wait for an answer of an arbiter that listens. `timeout` is the time to wait until an
 // arbiter listens. Since an arbiter may be slow, the result is at least a second.
 constexpr Nanoseconds answer_patience(Nanoseconds timeout) {
   constexpr Nanoseconds kLeast = std::chrono::seconds(1);
   return timeout > kLeast ? timeout : kLeast;
 }
 
-// Does the same as the first ask(), but with one timeout for each connection attempt and one for the whole
-// exchange. The connection stays open in `channel`. After an error, `channel` is empty if no connection was
-// made.
+// Does the same as the first ask(), but has one timeout for making a connection and one for the whole call.
+// The first timeout starts again whenever the question is sent again. The connection stays open in `channel`.
+// After an error, `channel` is empty if the last attempt to connect has failed.
 struct Patience {
   Nanoseconds connect{};  // for each connection attempt
   Nanoseconds answer{};   // for the whole exchange

@@ -78,8 +78,9 @@ void move_out_of_the_way(UniqueFd& fd) {
   }
 }
 
-// The kernel admits peers that wait in connect() first come, first served. So connect() blocks. A peer that
-// called a non-blocking connect() repeatedly might find the queue full each time.
+// The kernel admits peers that wait in connect() in the order of their calls. So this function uses a
+// blocking connect(). A peer that called a non-blocking connect() repeatedly might find the queue full each
+// time.
 int Channel::connect(const char* path, Nanoseconds patience) {
   const Clock::time_point end = Clock::now() + patience;
   sockaddr_un address;
@@ -166,7 +167,8 @@ int Channel::receive(Message& message, UniqueFd& fd) {
 }
 
 // With SO_PASSCRED, the kernel adds the sender's credentials to every message, even to an empty message, but
-// not to the end of the connection. So receive_bare() can tell the two apart.
+// not to the end of the connection. So receive_bare() can tell an empty message from the end of the
+// connection.
 int Channel::distrust() {
   constexpr int kOn = 1;
   return setsockopt(socket_.get(), SOL_SOCKET, SO_PASSCRED, &kOn, sizeof kOn) == 0 ? 0 : errno;
@@ -206,7 +208,7 @@ bool Channel::discard_unread() {
   }
 }
 
-// Receives without waiting, into a control buffer that holds only the sender's credentials. If the message
+// Receives without waiting. The control buffer has room only for the sender's credentials. If the message
 // carries descriptors, the kernel sets MSG_CTRUNC: with MSG_PEEK it leaves the descriptors in the queue,
 // otherwise it closes them.
 int Channel::receive_bare(Message& message, int how, Received& received) const {
@@ -224,7 +226,8 @@ int Channel::receive_bare(Message& message, int how, Received& received) const {
   return 0;
 }
 
-// Checks that the received bytes are a valid message, and adopts the peer's version.
+// Checks that the received bytes are a valid message, and sets `version_` to the lower of the two ends'
+// versions.
 int Channel::accept(Message& message, ssize_t size, int flags) {
   const bool whole = size == sizeof message && (flags & MSG_TRUNC) == 0;
   if (!whole || message.magic != kProtocolMagic) return EPROTO;

@@ -35,8 +35,8 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-// Moves the descriptor to a high number if one is free, since low numbers belong to the program: it uses 0 to
-// 2 for standard streams, allocates descriptors from 0 up, and may close all low numbers.
+// Moves the descriptor to a high number if one is free. Low numbers belong to the program: it uses 0 to 2 for
+// standard streams, allocates descriptors from 0 up, and may close all low numbers.
 void move_out_of_the_way(UniqueFd& fd);
 
 class Channel {
@@ -56,7 +56,8 @@ class Channel {
   // Waits for one message. `fd` receives the descriptor that came with the message, or stays empty. Returns 0
   // or an errno value: ECONNRESET if the peer has closed the connection, EPROTO if the peer sent anything but
   // a Message, EPROTONOSUPPORT if the peer's version is too old, EMFILE if this process has too many open
-  // descriptors to receive another one. Later calls of send() use the peer's version, even if it is too old.
+  // descriptors to receive another one. Later calls of send() use the lower of the two ends' versions, even
+  // if the peer's version is too old.
   int receive(Message& message, UniqueFd& fd);
   // Makes this end accept no descriptors. Call this if the peer is untrusted: an untrusted peer could pass a
   // descriptor that takes very long to close (a TCP socket with SO_LINGER, a file of a FUSE server).
@@ -82,8 +83,8 @@ class Channel {
   void close() { socket_.reset(); }
   // Gives up ownership of the socket.
   int release() { return socket_.release(); }
-  // Forgets the descriptor without closing it. For a descriptor that other code has closed: its number may
-  // belong to another file now.
+  // Forgets the descriptor without closing it. Call this if other code has closed the descriptor: its number
+  // may belong to another file now.
   void abandon() { socket_.release(); }
   void move_out_of_the_way() { sharedgpu::move_out_of_the_way(socket_); }
 
@@ -108,9 +109,9 @@ int make_address(const char* path, sockaddr_un& address);
 // 6.16).
 void refuse_descriptors(int listener);
 
-// Binds and listens at `path`. Replaces the socket of a dead arbiter, on which no process accepts
-// connections, but no other file. The socket has mode 0666, because every user may send messages to the
-// arbiter. Returns 0 or an errno value; EADDRINUSE if another arbiter listens at `path`.
+// Binds and listens at `path`. A socket at `path` on which no process listens belonged to a dead arbiter, and
+// is replaced. No other file is replaced. The socket has mode 0666, because every user may send messages to
+// the arbiter. Returns 0 or an errno value; EADDRINUSE if another arbiter listens at `path`.
 int listen_at(const char* path, UniqueFd& socket);
 
 }  // namespace sharedgpu

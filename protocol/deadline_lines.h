@@ -12,7 +12,7 @@ namespace sharedgpu {
 
 class DeadlineLines {
  public:
-  // Counts the lines that end in `text` in `counts`. A line may begin in the text of an earlier call.
+  // Adds to `counts` the lines whose newline is in `text`. A line may begin in the text of an earlier call.
   void feed(const char* text, std::size_t size, Deadlines& counts) {
     const char* end = text + size;
     while (text != end) {
@@ -21,7 +21,7 @@ class DeadlineLines {
       const char* stop = newline != nullptr ? newline : end;
       for (; text != stop; ++text) {
         if (length_ < sizeof line_) line_[length_] = *text;
-        if (length_ <= sizeof line_) ++length_;  // a longer line is none of the words
+        if (length_ <= sizeof line_) ++length_;  // a longer line matches no word
       }
       if (newline == nullptr) return;
       ++text;

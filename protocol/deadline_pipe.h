@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pipe by which a program reports its deadlines; see docs/design/scheduling.md.
+// The pipe through which a program reports whether it has met its deadlines; see docs/design/scheduling.md.
 #pragma once
 
 #include <functional>

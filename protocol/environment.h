@@ -16,7 +16,7 @@ inline constexpr char kDebug[] = "SHAREDGPU_DEBUG";  // 1: the interposer writes
                                                      // stderr
 
 // Only `sharedgpu run` sets the next two variables. By the token, a process proves to the arbiter that it
-// belongs to the run. The other variable is the run's number.
+// belongs to the run. kRun is the run's number.
 inline constexpr char kToken[] = "SHAREDGPU_TOKEN";
 inline constexpr char kRun[] = "SHAREDGPU_RUN";
 // `sharedgpu run` sets this to 1 if a control group limits the run's host memory.
@@ -45,10 +45,10 @@ inline constexpr char kJobOfSrun[] = "SHAREDGPU_JOB_OF_SRUN";
 // The qsub of etc/slurm-torque sets this to the value that it has put into SBATCH_GRES.
 inline constexpr char kQsubGres[] = "SHAREDGPU_QSUB_GRES";
 
-// The job's variables that a container of the job needs. From the batch system's variables, the interposer
-// learns which option of this batch system to state in the message about a refused allocation. The variables
-// of the deadline pipe are not in this list, since the pipe's descriptors do not reach the inside of a
-// container.
+// The job's variables that a container of the job needs. The variables of the batch system tell the
+// interposer which batch system it is. The interposer's message about a refused allocation then names the
+// right option. The variables of the deadline pipe are not in this list, since programs in a container do not
+// inherit the pipe's descriptors.
 inline constexpr const char* kContainerVariables[] = {kSocket,
                                                       kArbiterTimeout,
                                                       kOnNoArbiter,

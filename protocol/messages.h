@@ -7,15 +7,15 @@
 // Messages state totals (the bytes that are resident now), not differences ("4 more"). So a lost or repeated
 // message cannot make the memory accounting wrong for long.
 //
-// The life of a session: Hello -> Welcome (+ the lease page's descriptor); Attach -> Attached; then Usage
-// before every growth (answered by Verdict) and after every shrink. A turn: Restore (repeated as GPU memory
-// is freed) -> Ready -> the arbiter opens the gate -> ... -> the arbiter closes the gate and sends Revoke ->
-// Released -> Evict as other tenants need GPU memory (answered by Usage as handles are evicted).
+// The messages of a session, in order: Hello -> Welcome (+ the lease page's descriptor); Attach -> Attached;
+// then Usage before every growth (answered by Verdict) and after every shrink. A turn: Restore (repeated as
+// GPU memory is freed) -> Ready -> the arbiter opens the gate -> ... -> the arbiter closes the gate and sends
+// Revoke -> Released -> Evict as other tenants need GPU memory (answered by Usage as handles are evicted).
 //
-// CUDA kernels of one session of a tenant may wait for work of another session that has sent Released. The
-// arbiter then sends Step to the session that has sent Released. The session lets each waiting thread submit
-// once, drains, and sends Released again. The arbiter repeats this until all of the tenant's sessions have
-// drained.
+// CUDA kernels of one session of a tenant may wait for work of another session of this tenant that has sent
+// Released. The arbiter then sends Step to the session that has sent Released. The session lets each waiting
+// thread submit once, drains, and sends Released again. The arbiter repeats this until all of the tenant's
+// sessions have drained.
 //
 // To add a message:
 //   1. In this file, add a MessageType with a number that no message ever had, and a struct with kType and
@@ -31,7 +31,7 @@
 //      - to the core: tests/fuzz/messages.cpp, world_programs.cpp and hostile_clients.cpp of
 //        tests/property/arbiter;
 //      - of sessions: a test beside tests/unit/interposer/process/deadlines.cpp.
-//   4. Add a row to docs/design/protocol.md; CHANGELOG.md has the protocol's version.
+//   4. Add a row to docs/design/protocol.md, and raise the protocol's version in CHANGELOG.md.
 #pragma once
 
 #include <algorithm>
@@ -125,15 +125,16 @@ enum class MessageType : std::uint16_t {
   exchange_reply = 94,
 };
 
-// The name of a run, 128 random bits, which the arbiter has issued in RunReply. Zero: no run.
+// The secret name of a run (a command that `sharedgpu run` has started): 128 random bits, which the arbiter
+// sends in RunReply. Zero: no run.
 struct RunToken {
   std::uint8_t bytes[16] = {};
   constexpr auto operator<=>(const RunToken&) const = default;
 };
 
 // Opens a session. The arbiter reads the job from the peer's cgroup, and the pid and uid from SO_PEERCRED.
-// The arbiter accepts the token only if the peer is outside any Slurm job, and has the uid that the token was
-// issued to.
+// The arbiter accepts the token only if the peer is outside any Slurm job, and has the uid for which the
+// token was issued.
 struct Hello {
   static constexpr MessageType kType = MessageType::hello;
   RunToken token;
@@ -159,8 +160,9 @@ struct Welcome {
   Backend backend = Backend::swap;
 };
 
-// The arbiter does not serve the peer, and closes the connection. `reason` tells the user why. A refused
-// session runs on the unmanaged CUDA driver. This is the one message that peers of all versions understand.
+// The arbiter does not serve the peer, and closes the connection. `reason` tells the user why. A process that
+// is refused at cuInit() uses plain CUDA, or its cuInit() fails if OnNoArbiter=fail. Peers of all versions
+// understand this message, and only this one.
 struct Refused {
   static constexpr MessageType kType = MessageType::refused;
   char reason[160] = {};  // NUL-terminated
@@ -193,14 +195,14 @@ struct Attached {
 struct MemoryUse {
   Bytes swappable;  // evictable bytes, resident or not, in whole handles
   Bytes resident;   // the part of `swappable` on the GPU now
-  Bytes pinned;     // allocated and not evictable: arrays, pools, some memory of cuMemCreate
+  Bytes pinned;     // allocated and not evictable: arrays, pools, some memory from cuMemCreate
   // The estimated memory that the driver takes for contexts and modules. This memory is not a part of the
   // capacity.
   Bytes context;
   Bytes host;  // host memory allocated for swap
-  // Evictable memory that the session asks to pin in place. Until the arbiter answers, this memory is a part
-  // of `swappable`, of `resident` and of `pinned`. When the arbiter has granted it, the memory is a part of
-  // `pinned` only.
+  // Evictable memory that is to become pinned memory without being moved; the session asks the arbiter for
+  // this. Until the arbiter answers, this memory is a part of `swappable`, of `resident` and of `pinned`.
+  // When the arbiter has granted the request, the memory is a part of `pinned` only.
   Bytes settling = {};
   // The most evicted memory that all processes under the session's host memory limits can hold together;
   // zero: no limit.
@@ -209,7 +211,8 @@ struct MemoryUse {
 };
 
 // The bytes that a session has copied between the GPU and the host since its connection to the arbiter began.
-// Memory that needed no copy is not included: unchanged contents, and contents whose words are all equal.
+// Memory that needed no copy is not included: contents that have not changed since the last copy, and
+// contents whose words are all equal.
 struct Traffic {
   Bytes evicted;
   Bytes restored;
@@ -271,15 +274,15 @@ constexpr Exchanges minus(const Exchanges& a, const Exchanges& b) {
           .slowed = rest(a.slowed, b.slowed)};
 }
 
-// Reports memory use. If `request` is not zero, the session also asks for permission to grow. Then `use` has
-// the values after the growth, except use.resident, which is the value before the growth.
+// Reports memory use. If `request` is not zero, the session also asks for permission to grow. In this case
+// `use` has the values after the growth, except use.resident, which is the value before the growth.
 //
 // One request grows either `use` or `away`. If `away` is larger than the arbiter has granted, the request is
 // about `away` alone: `away` includes the growth, and growth of `use` in this message is not granted. A
 // request for growth of `use` may state a lower `away`, because the new device memory takes the contents of
-// away memory. The arbiter decides about the request with the lower value, and counts the earlier amount
-// until it grants the request, or until a report without a request states less. While a session requests to
-// move away memory to the GPU, its reports without a request count this memory in both `use` and `away`.
+// away memory. The arbiter decides about the request with the lower value. It counts the earlier amount until
+// it grants the request, or until a report without a request states less. While a session waits for the
+// answer to such a request, its reports without a request count this memory in both `use` and `away`.
 struct Usage {
   static constexpr MessageType kType = MessageType::usage;
   static constexpr std::uint16_t kAway = 14;       // the first version with away memory
@@ -298,13 +301,14 @@ struct Usage {
   Exchanges exchanges = {};
   // The session's host memory for which no cgroup is charged: away memory, and unused host memory that is
   // kept for exchanges. It may be less than `away`, which also includes memory that is only requested, and
-  // memory for which the window has room. Zero from versions of sessions that report only `away`.
+  // memory for which the window has room. Sessions of older versions report only `away`; the value is then
+  // zero.
   Bytes uncharged = {};
 };
 
-// The arbiter answers a request to pin memory in place within this time. The arbiter must not delay the
-// answer, because the drain at the end of a turn may be waiting for the requesting thread. A session that
-// waits much longer than this time assumes that the arbiter is gone.
+// The arbiter answers a request to pin memory without moving it (MemoryUse::settling) within this time. The
+// arbiter must not delay the answer, because the drain at the end of a turn may be waiting for the requesting
+// thread. A session that waits much longer than this time assumes that the arbiter is gone.
 inline constexpr Nanoseconds kSettlePatience = std::chrono::seconds(10);
 
 // The answer to a Usage whose `request` is not zero. The growth is refused if the footprint could never be
@@ -332,7 +336,8 @@ struct Want {
 };
 
 // For the time `idle`, the session has submitted nothing, and the GPU has had no work of the session. Sent
-// only while `contended` is set in the lease page. This time may have begun before `contended` was set.
+// only while `contended` is set in the lease page, but the time `idle` may have begun before `contended` was
+// set.
 struct Idle {
   static constexpr MessageType kType = MessageType::idle;
   Epoch epoch;
@@ -379,7 +384,7 @@ struct Ready {
 struct Revoke {
   static constexpr MessageType kType = MessageType::revoke;
   Epoch epoch;
-  // The number of this order, unique across all arbiters.
+  // The number of this order. It is unique even across restarts of the arbiter.
   std::uint64_t order = 0;
 };
 
@@ -438,10 +443,10 @@ struct Evict {
 };
 
 // The most host memory that evictions of this session are expected to need at once. The session can allocate
-// this memory in advance. Zero: no eviction is expected, and unused host memory may be returned. The arbiter
-// sends Prepare before the first Evict, when the amount has grown, and when the amount has been smaller for
-// some seconds. `sharers` is the number of the tenant's sessions, since all of them allocate from the host
-// memory of one job, perhaps at the same time.
+// this memory in advance. Zero: no eviction is expected, and the session may free unused host memory. The
+// arbiter sends Prepare before the first Evict, when the amount has grown, and when the amount has been
+// smaller for some seconds. `sharers` is the number of the tenant's sessions, since all of them allocate from
+// the host memory of one job, perhaps at the same time.
 struct Prepare {
   static constexpr MessageType kType = MessageType::prepare;
   Bytes host;
@@ -499,9 +504,9 @@ struct RefusalReply {
 // Sessions of one tenant export device memory to each other (cuIpcGetMemHandle). The importer sends Borrow to
 // the arbiter. The arbiter connects the two sessions by a socket pair: it sends one socket to the importer
 // with Lent, and the other socket to the exporter with Wanted. The exporter sends Lend with the memory's
-// descriptor through its socket. Each message carries one descriptor, and each descriptor is one piece of an
-// allocation. With an arbiter before version 9, there is no socket pair: the exporter sends Lend to the
-// arbiter, which copies outcome, pieces, size and descriptor to Lent.
+// descriptor through its socket. Each Lend carries the descriptor of one piece of the allocation. With an
+// arbiter before version 9, there is no socket pair: the exporter sends Lend to the arbiter, which copies
+// outcome, pieces, size and descriptor to Lent.
 struct LoanName {
   std::uint64_t lender = 0;  // the number of the exporter, as in its Attach
   std::uint64_t loan = 0;    // the random number of the allocation
@@ -529,7 +534,7 @@ struct Borrow {
 // Asks the exporter for a piece; the exporter answers with Lend.
 struct Wanted {
   static constexpr MessageType kType = MessageType::wanted;
-  std::uint64_t ticket = 0;  // returned in Lend to arbiters before version 9
+  std::uint64_t ticket = 0;  // Lend repeats this number; used only by arbiters before version 9
   LoanName name;
   std::uint32_t piece = 0;
 };
@@ -666,8 +671,8 @@ struct RunRequest {
   // SlurmUser only.
   std::uint8_t vouched = 0;
   std::uint32_t uid = 0;
-  // The host memory for the program itself, in addition to the memory that its units bring; only if `vouched`
-  // is set. Zero: not stated.
+  // The host memory for the program itself, without the memory for its units (SwapPerUnit=). Set only if
+  // `vouched` is set. Zero: not stated.
   Bytes host_memory = {};
 };
 struct RunReply {
@@ -686,8 +691,8 @@ struct RunReply {
 // clears the wrong bytes.
 static_assert(std::has_unique_object_representations_v<RunReply>);
 
-// Sent by a process that is about to execute a program of the run, and asks to enter the run's control group.
-// The arbiter accepts the token under the same conditions as in Hello. Since version 12.
+// Asks to enter the run's control group. Sent by a process that is about to execute a program of the run. The
+// arbiter accepts the token under the same conditions as in Hello. Since version 12.
 struct JoinRun {
   static constexpr MessageType kType = MessageType::join_run;
   static constexpr std::uint16_t kSince = 12;
@@ -719,9 +724,9 @@ struct RegisterJob {
   DeviceSet whole = {};  // GPUs that the step holds alone, through gres/gpu
   JobClass job_class = {};
   std::uint8_t gang = 0;  // 1: the arbiter has just accepted a RegisterGang for the job
-  // The host memory that the step's units bring, if SwapPerUnit= differs between the types of units. Zero:
-  // all types bring the same amount, or the amount is unknown. kUnlimited: SwapPerUnit= states no size for
-  // one of the types.
+  // The host memory that the job gets for the step's units, if SwapPerUnit= differs between the types of
+  // units. Zero: the amount is the same for all types, or the amount is unknown. kUnlimited: SwapPerUnit=
+  // states no size for one of the types.
   static constexpr Bytes kMostBrought{std::uint64_t{1} << 62};
   static constexpr Bytes kUnlimited{~std::uint64_t{0}};
   Bytes brought = {};
@@ -731,9 +736,9 @@ struct RegisterReply {
   static constexpr MessageType kType = MessageType::register_reply;
   std::uint8_t accepted = 0;
   GpuList gpus = {};
-  // The first GPUs of `gpus` are those that the step holds alone, through gres/gpu. This is their number.
-  // Zero if GpuList is too short for all of them and one shared GPU, or if the arbiter does not know all of
-  // them.
+  // The number of GPUs that the step holds alone, through gres/gpu. These GPUs are the first of `gpus`. Zero
+  // if GpuList is too short for all these GPUs and one shared GPU, or if the arbiter does not know all these
+  // GPUs.
   std::uint32_t whole = 0;
   std::uint32_t threads = 0;  // as in RunReply
 };
@@ -769,8 +774,8 @@ struct SuspendReply {
   std::uint8_t accepted = 0;
 };
 
-// The job's run on this node is over. From slurmd's epilog; allowed only for root and SlurmUser. A later job
-// with the same number is another run.
+// The job has ended on this node. From slurmd's epilog; allowed only for root and SlurmUser. If Slurm starts
+// the job again, the arbiter counts this as another run of the job.
 struct EndJob {
   static constexpr MessageType kType = MessageType::end_job;
   std::uint32_t job = 0;
@@ -817,9 +822,9 @@ struct JobReply {
   Traffic moved = {};
   Bytes footprint = {};  // the largest footprint so far
   Bytes resident = {};   // the most resident memory so far
-  // The models of the GPUs that the job held, each once, separated by ';'; NUL-terminated.
+  // The models of the GPUs that the job held, each model once, separated by ';'; NUL-terminated.
   char models[128] = {};
-  std::uint32_t losses = 0;  // the number of GPUs lost during this run
+  std::uint32_t losses = 0;  // the number of GPUs lost during this run of the job
 };
 
 // The exchanges of a job's programs on this node so far, for all its steps and GPUs, including finished

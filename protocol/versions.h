@@ -58,7 +58,7 @@ static_assert(sizeof(MemoryUse) == 56 && offsetof(Usage, stuck) == 64);
 static_assert(sizeof(JobOptions) == 40 && offsetof(RunRequest, chosen) == 40 &&
               offsetof(RegisterJob, devices) == 56);
 
-// Sets the fields that the sender's version does not have to zero.
+// Sets to zero each field that the sender's version does not have.
 inline void clear_what_was_added_since(Message& message) {
   for (const AddedField& field : kAddedFields)
     if (field.type == message.type && field.version > message.version)

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Creates files in the spool of pending AdminComments: for each job that has held units on this node, a file
-// (mark) whose name is the job's number. comment/spool.h describes the other files of the spool.
+// For each job that has held units on this node, creates a file in the spool of pending AdminComments. This
+// file is the job's mark, and its name is the job's number. The comment in comment/spool.h describes the
+// other files of the spool.
 #pragma once
 
 #include "spank/plugin.h"
 
 namespace sharedgpu {
 
-// Call this as root, in slurmstepd. In the first step of a run this function creates the job's file (mark),
-// whose timestamp is the start of the run. `begins` is true for a batch step, which is always the first step
-// of its run, even if the file of the previous run still exists.
+// Call this as root, in slurmstepd. In the first step of a run of the job, this function creates the job's
+// mark. The timestamp of the mark is the start of the run. `begins` is true for a batch step, which is always
+// the first step of its run. The function then sets the timestamp to the present even if the mark of the
+// previous run still exists.
 void mark_job(const Settings& settings, std::uint32_t job, bool begins);
 
 bool has_mark(const Settings& settings, std::uint32_t job);
-// Returns true if the spool has a mark or other pending work.
+// Returns true if the spool has a mark or an entry.
 bool has_marks(const Settings& settings);
 
 // Starts sharedgpu-comment as a daemon that processes the spool until it is empty. `ended` is the job that

@@ -44,9 +44,9 @@ Runtime read_oci_conf() {
   return Runtime::absent;
 }
 
-// Passes the step's variables for containers to the container runtime. slurmstepd starts the runtime's
-// commands (oci.conf) with its own environment instead of the step's, so this function sets the variables in
-// the environment of this process.
+// Passes the step's variables for containers to the container runtime. The runtime's commands (oci.conf) get
+// the environment of slurmstepd, and not that of the step. So this function sets the variables in the
+// environment of this process.
 void tell_runtime(spank_t spank) {
   for (const char* name : environment::kContainerVariables)
     if (const std::string value = get_variable(spank, name); !value.empty()) setenv(name, value.c_str(), 1);

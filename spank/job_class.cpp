@@ -82,7 +82,7 @@ void keep_job_class(const Settings& settings, std::uint32_t job,
                            name_or_none(qos.c_str()) + " " + (restarts == nullptr ? "0" : restarts) + "\n";
   const std::string folder = folder_of(settings);
   const std::string path = file_of(settings, job);
-  // Also creates the parent folder, since the arbiter, which creates it, may still be starting.
+  // Also creates the parent folder. The arbiter normally creates it, but the arbiter may still be starting.
   std::error_code error;  // not used: mkdir() below fails if there is no parent folder
   std::filesystem::create_directories(std::filesystem::path(folder).parent_path(), error);
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Declarations shared by SPANK's contexts. Each context has its own file. The file shows in which process and
-// as which user its code runs:
+// Declarations shared by SPANK's contexts. Each context has its own file. This list shows in which process
+// and as which user the code of each file runs:
 //
 //   submission.cpp   srun, sbatch and salloc, as the user; they also offer the options (config/job_options.h)
 //   step_memory.cpp  srun in a job, as the user

@@ -63,8 +63,8 @@ void remote_task_init(spank_t spank) {
                        has_units ? prepare_container(spank) : std::string());
 }
 
-// Runs as root, in slurmstepd, when all tasks have been forked. So no task is forked while the threads run
-// that this function starts.
+// Runs as root, in slurmstepd, when all tasks have been forked. So no task is forked while a thread that this
+// function has started is running.
 void remote_task_post_fork(spank_t spank) {
   pid_t task = 0;
   if (published.units == 0 || spank_get_item(spank, S_TASK_PID, &task) != ESPANK_SUCCESS) return;

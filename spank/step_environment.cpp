@@ -97,8 +97,8 @@ void remove_ours(const Variables& variables) {
     variables.unset(name);
 }
 
-// Removes the GPUs in variables that this step inherited from the step that started it, perhaps on another
-// node.
+// Removes the variables that name the GPUs of another step: this step inherited them from the step that
+// started it, perhaps on another node.
 void remove_leaked_gpus(spank_t spank) {
   const std::string gpus = get_variable(spank, environment::kGpus);
   if (!gpus.empty() && get_variable(spank, kVisible) == gpus) spank_unsetenv(spank, kVisible);

@@ -3,12 +3,12 @@
 // memory, srun takes the step's memory from the job's environment:
 //
 // - SLURM_MEM_PER_NODE is all memory of the job on a node, so steps that the job starts side by side would
-//   wait for one another. Slurm sets this variable in each job whose memory is requested per node, as the
-//   memory of units is in most jobs. So this code sets the value to 0 while srun reads its options. A step
-//   with the value 0 claims no memory, and may use all memory of its job.
+//   wait for one another. Slurm sets this variable in each job whose memory is requested per node. In most
+//   jobs with units, the job_submit plugin requests memory per node. So this code sets the value to 0 while
+//   srun reads its options. A step with the value 0 claims no memory, and may use all memory of its job.
 // - SLURM_MEM_PER_GPU in an allocation of salloc is the value that salloc was given. This value lacks the
-//   memory that the job's units bring, so a step would request less memory than its job has. This code
-//   replaces the variable's value by the job's value. In a batch job, the variable has the job's value.
+//   memory for the job's units, so a step would request less memory than its job has. This code replaces the
+//   variable's value by the job's value. In a batch job, the variable has the job's value.
 //
 // This code does not change the memory of a step that states its memory.
 #include <slurm/slurm.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The line about a job's use of the GPU that the job's last step writes to its stderr, see Summary= in
+// Writes the line about a job's use of the GPU to the stderr of the job's last step, see Summary= in
 // sharedgpu.conf(5). In slurmstepd.
 //
 // The last step of a job is its batch step or its interactive step. If srun itself has made the job, the last

@@ -87,7 +87,8 @@ std::string start_daemon(const std::vector<std::string>& words, const std::vecto
   pid_t child = fork();
   if (child == 0) {
     setsid();
-    // The second fork makes init the daemon's parent, so no process here has to wait for it.
+    // The second fork makes init the daemon's parent, so this process does not have to wait for the daemon's
+    // end.
     if (pid_t daemon = fork(); daemon != 0) _exit(daemon < 0 ? 1 : 0);
     become(arguments.data(), variables.data(), report[1]);
   }

@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kLook = 50ms;
 constexpr Nanoseconds kPatience = 1s;
 constexpr auto kRepeat = 5s;
-// The time from the beginning of a suspension for which stopped tasks get SIGCONT. It is long enough for
+// Tasks that are stopped get SIGCONT for this time after the beginning of a suspension. It is long enough for
 // SIGTSTP to take effect, and ends before Slurm freezes the processes.
 constexpr auto kSignals = 1s;
 

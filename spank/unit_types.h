@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host memory that a step's units bring if SwapPerUnit= depends on their types. Pure.
+// The host memory for a step's units, if SwapPerUnit= depends on their types. Pure.
 #pragma once
 
 #include <string_view>

@@ -8,7 +8,9 @@
 
 namespace sharedgpu::cli {
 
-// Returns an empty string, or the reason why there is no answer. Blocks for `patience` at most.
+// Returns an empty string, or the reason why there is no answer. Waits at most `patience` for a connection,
+// and at most `patience` for each reply. Asks again, at most four times, if the arbiter has emptied the file
+// of the reply.
 std::string ask_status(const std::string& socket, Nanoseconds patience, std::string& text);
 
 }  // namespace sharedgpu::cli

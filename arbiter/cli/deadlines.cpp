@@ -115,7 +115,7 @@ int run_with_stderr_read(const std::function<int()>& execute) {
   bool open = true;
   while (open && !child.child_has_ended())
     if (has_more(reading.get(), kLook)) open = pass_on(reading.get(), lines, child);
-  if (!open) reading.reset();  // makes writes of the child fail, as if it wrote to stderr itself
+  if (!open) reading.reset();  // makes writes of the child fail, as they would without this process
   while (!child.child_has_ended()) poll(nullptr, 0, kLook);
   // Reads only the text that the pipe contains at this point: later text comes from processes that the
   // program has left behind.

@@ -66,7 +66,7 @@ class Host {
 enum class Verdict : std::uint8_t {
   good,
   wrong,   // something on the node is wrong
-  unseen,  // this user may not read the facts that the check needs
+  unseen,  // this user has no permission to read the facts that the check needs
   unused,  // the node does not use the thing that the check examines
 };
 

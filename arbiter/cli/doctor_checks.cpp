@@ -361,7 +361,7 @@ Finding check_slurm_conf(const Node& node) {
                  "set ProctrackType=proctrack/cgroup: the arbiter reads a process's job from its cgroup");
   const std::string tres = node.slurm_value("AccountingStorageTRES");
   const bool reports = node.slurm_value("AcctGatherInterconnectType").find("sharedgpu") != std::string::npos;
-  // AccountingStorageTRES has no effect on units without a database.
+  // Without a database, AccountingStorageTRES has no effect on units.
   const bool has_database = node.slurm_value("AccountingStorageType") == "accounting_storage/slurmdbd";
   if (has_database && !lists(tres, "gres/sharedgpu"))
     troubles.add("AccountingStorageTRES lacks gres/sharedgpu", "add it in slurm.conf, and restart slurmctld");
@@ -421,8 +421,8 @@ Finding check_gres_conf(const Node& node) {
   return troubles.or_else(path);
 }
 
-// Appends the lines of a plugstack.conf to `text`, and those of the files that it includes. In the path of an
-// `include` line, a folder or the file name may end with *.
+// Appends to `text` the lines of a plugstack.conf and of the files that it includes. If the path of an
+// `include` line contains *, includes all files of the path's folder whose names end in .conf.
 void read_plugstack(const Node& node, const std::string& path, int depth, std::string& text) {
   const auto own = node.host.read(path);
   if (!own || depth > 4) return;

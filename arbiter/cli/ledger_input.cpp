@@ -13,7 +13,7 @@ namespace {
 using Take = std::function<void(const Record&)>;
 
 Status take_records(const std::string& path, const std::string& text, const Take& take) {
-  std::vector<Record> first;  // records of losses, not passed on before the text is known to be a ledger
+  std::vector<Record> first;  // records of losses; passed on when the text is known to be a ledger
   bool is_ledger = false;
   const LedgerReplay replay = replay_ledger(text, [&](const Record& record) {
     if (!is_ledger && std::holds_alternative<LostRecord>(record.what)) {

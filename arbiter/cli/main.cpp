@@ -43,8 +43,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   if (const auto ended = sharedgpu::parse_command_line(app, own, argv)) return *ended;
-  // The exit status is not 0 if the output is incomplete, so that a script does not take half of a table for
-  // the whole table. fflush() does not report that an earlier write failed, but ferror() does.
+  // The exit status is not 0 if the output is incomplete, so that a script does not use a part of a table as
+  // if it were the whole table. fflush() does not report that an earlier write failed, but ferror() does.
   const bool is_flushed = std::fflush(stdout) == 0 && std::cout.flush();
   if (!is_flushed || std::ferror(stdout) != 0) {
     sharedgpu::cli::complain(std::string("standard output: ") +

@@ -105,7 +105,7 @@ std::optional<Date> parse_date(std::string_view text, int year) {
   return std::nullopt;
 }
 
-// Parses what follows "now": nothing, or "-1hour".
+// Parses the text after "now", which is empty or such as "-1hour".
 std::optional<Nanoseconds> parse_offset(std::string_view text) {
   if (text.empty()) return Nanoseconds{};
   const bool back = text.front() == '-';

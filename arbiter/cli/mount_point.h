@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks, before a container is created, whether the container runtime can mount a folder at a path in the
-// container: if a mount fails, the runtime starts no container at all. The check reads the container's image,
+// Before a container is created, checks whether the container runtime can mount a folder at a path in the
+// container. If a mount fails, the runtime starts no container at all. The check reads the container's image,
 // and changes nothing.
 //
 // An image may come from anyone. So these functions follow no symbolic link out of the image, and throw no

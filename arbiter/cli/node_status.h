@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of the arbiter's answer to a status query that `top` and `status --me` need, as C++ values.
+// The fields of the arbiter's status that `top` and `status --me` need, as C++ values.
 //
 // Sizes are in bytes, times in seconds. Pure.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // sharedgpu oci: lets an OCI container of a job reach the library and the arbiter. Container runtimes call
-// this command before they create a container. If anything fails, the container starts as without this
-// command.
+// this command before they create a container. If anything fails, the container starts as it would without
+// this command.
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -93,7 +93,7 @@ std::string edit(const std::string& text, const std::string& origin, Stated stat
   return text;
 }
 
-// Replaces config.json by a new file: slurmstepd has created config.json as root in a folder of the user, so
+// Replaces config.json by a new file. As root, slurmstepd has created config.json in a folder of the user. So
 // the user may replace the file, but may not write to it.
 int edit_bundle(const std::string& bundle) {
   const std::string path = bundle + "/config.json";

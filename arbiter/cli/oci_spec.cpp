@@ -22,7 +22,7 @@ std::string parent(const std::string& path) {
   return std::filesystem::path(path).lexically_normal().parent_path().string();
 }
 
-// Folders that are never taken from the host, because each container has its own. The same holds for all
+// Folders that are never mounted from the host, because each container has its own. The same holds for all
 // folders directly below /.
 constexpr std::string_view kOwnOfContainers[] = {"/dev/shm", "/var/run", "/var/tmp"};
 
@@ -50,7 +50,8 @@ std::string problem_in(const json& spec) {
   return {};
 }
 
-// Returns the last entry of the variable `name`, which is the effective one; null if the variable is not set.
+// Returns the last entry of the variable `name`, since only the last entry has an effect. Returns null if the
+// variable is not set.
 json* find_variable(json& environment, std::string_view name) {
   for (auto entry = environment.rbegin(); entry != environment.rend(); ++entry) {
     const auto& text = entry->get_ref<const std::string&>();
@@ -83,7 +84,7 @@ bool has_mount(const json& mounts, const std::string& folder) {
                      [&](const json& mount) { return is_mounted_at(mount, folder); });
 }
 
-// Read-only mounts suffice: a socket on such a mount can be connected to.
+// Read-only mounts suffice: processes can connect to a socket on such a mount.
 json mount_of(const std::string& folder) {
   return {{"destination", folder},
           {"type", "bind"},

@@ -26,10 +26,10 @@ struct JobReach {
 using Lookup = std::function<const char*(const char* name)>;
 JobReach read_reach(const Lookup& lookup, const std::string& library);
 
-// Says which value a variable gets that both the job and the container's configuration set. wins: the
-// configuration's value stays, because the user has chosen it; if the user has chosen an empty LD_PRELOAD,
-// the container stays unchanged. yields: the job's value replaces the configuration's value, which is
-// inherited from a batch step.
+// If both the job and the container's configuration set a variable, decides which value the variable gets.
+// With `wins`, the configuration's value stays, because the user has chosen it. If the user has chosen an
+// empty LD_PRELOAD, the container stays unchanged. With `yields`, the job's value replaces the
+// configuration's value, which is inherited from a batch step.
 enum class Stated { wins, yields };
 
 // Adds the job's folders and variables to `spec`, and the library to its LD_PRELOAD. Mounts of the

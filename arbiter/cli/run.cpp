@@ -102,7 +102,8 @@ std::string read_voucher(const RunArguments& arguments, RunRequest& request) {
   return {};
 }
 
-// A variable of the environment overrides the site's `arbiter_timeout`, in this command as in the library.
+// SHAREDGPU_ARBITER_TIMEOUT overrides ArbiterTimeout= of sharedgpu.conf, in this command as in the
+// interposer.
 void read_environment(Settings& settings) {
   const char* text = std::getenv(environment::kArbiterTimeout);
   if (text == nullptr || *text == '\0') return;
@@ -138,8 +139,8 @@ std::string ask_for_tenant(const Settings& settings, RunRequest request, Channel
   return {};
 }
 
-// Asks the arbiter to move this process into the cgroup of the run that it belongs to. The command runs even
-// if this fails. When the command later opens a session, the arbiter tries the move again.
+// Asks the arbiter to move this process into the cgroup of its run. The command runs even if this fails. When
+// the command later opens a session, the arbiter tries the move again.
 void join_group(const Settings& settings) {
   const char* text = std::getenv(environment::kToken);
   RunToken token;

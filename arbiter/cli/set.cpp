@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // sharedgpu set [gpu=LIST | partition=LIST | qos=LIST] KEY=VALUE...: changes settings of the running arbiter,
-// for the node or for the named GPUs, partitions or QOS; lists and clears what was set.
+// for the node or for the named GPUs, partitions or QOS. With --list or --clear, lists or clears these
+// changes.
 #include <sys/wait.h>
 
 #include <CLI/CLI.hpp>

@@ -13,7 +13,8 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 using Tenant = NodeStatus::Tenant;
 
-// A sentence names at most this many other tenants, and states the number of the remaining ones.
+// A sentence about more than kNamed + 1 other tenants names only kNamed of them, and states the number of the
+// rest.
 constexpr std::size_t kNamed = 3;
 
 template <class List, class Value>

@@ -63,7 +63,7 @@ std::string job_of(const Json& status, const Json& process) {
 
 std::string user_of(const Json& process) { return user_name(process.value("uid", 0u)); }
 
-// Prints "unmanaged 48.0GiB: pid 4711 (ann, job 12) 48.0GiB": memory of processes that are not tenants.
+// Prints "unmanaged 48 GiB: pid 4711 (ann, job 12) 48 GiB": memory of processes that are not tenants.
 void print_unmanaged(const Json& status, const Json& gpu) {
   const auto processes = gpu.find("unmanaged");
   if (processes == gpu.end() || processes->empty()) return;

@@ -2,10 +2,11 @@
 // sharedgpu supervise [--config FILE] [--tenants KIND]: keeps the arbiter running on hosts without a service
 // manager.
 //
-// Restarts the arbiter when it ends, unless it ends by SIGTERM or with exit status 0. The first restart is
-// immediate; before each further restart there is a longer pause. Kills an arbiter that sends no heartbeats.
-// Passes on SIGTERM, SIGINT and SIGHUP. SIGUSR1 restarts the arbiter; the package sends it after an upgrade,
-// so that the new program runs. A lock in StateDir ensures that only one supervisor runs per host.
+// Restarts the arbiter when it ends, unless it ends by SIGTERM or with exit status 0. The pause before the
+// first restart is kFirstPause. Each further pause is longer, up to kLongestPause. Kills an arbiter that
+// sends no heartbeats. On SIGTERM or SIGINT, sends SIGTERM to the arbiter and ends when the arbiter has
+// ended. Passes SIGHUP on to the arbiter. SIGUSR1 restarts the arbiter; the package sends it after an
+// upgrade, so that the new program runs. A lock in StateDir ensures that only one supervisor runs per host.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -37,9 +38,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kFirstPause{10};
-// Shorter than the ten seconds for which jobs wait for an arbiter before they run without it.
+// Shorter than the default of ArbiterTimeout=, the time for which programs wait for an arbiter before they
+// run without it.
 constexpr std::chrono::milliseconds kLongestPause{2'000};
-// An arbiter that has run for longer than this before it ends is restarted without a pause.
+// An arbiter that has run for longer than this before it ends is restarted after kFirstPause.
 constexpr std::chrono::seconds kHealthy{60};
 constexpr std::chrono::seconds kSilence{10};  // a stalled disk may block the arbiter for some seconds
 constexpr std::chrono::seconds kToAbort{2};   // time between SIGABRT and SIGKILL
@@ -97,8 +99,8 @@ struct Watch {
   bool asked_to_end = false;
   bool asked_to_restart = false;
 
-  // Waits for the child's death. Passes termination signals on to the child, and kills the child if it is
-  // silent for too long after its first sign of life.
+  // Waits for the child's end. Sends SIGTERM to the child if a signal has asked this process to end or to
+  // restart the arbiter. Kills the child if it is silent for too long after its first report.
   int wait_for(pid_t child) {
     std::optional<Clock::time_point> limit;
     int measure = SIGABRT;  // SIGABRT leaves a core file if the site enables core files

@@ -14,7 +14,7 @@ namespace sharedgpu::cli {
 // `interval` has passed. Returns an empty string, or the reason why the terminal cannot be used.
 std::string run_screen(Top& top, Nanoseconds interval, const std::function<void()>& read);
 
-// The time of day, as the first line shows it.
+// Returns the time of day as HH:MM:SS, for the first line of the text.
 std::string clock_now();
 
 }  // namespace sharedgpu::cli

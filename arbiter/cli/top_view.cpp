@@ -13,7 +13,8 @@ namespace {
 
 using Tenant = NodeStatus::Tenant;
 
-// Number of code points: close enough to columns for the names of users and GPUs.
+// Returns the number of code points. For the names of users and GPUs, this is close enough to the number of
+// columns.
 std::size_t length_of(std::string_view text) {
   return static_cast<std::size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));

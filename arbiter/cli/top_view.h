@@ -36,14 +36,15 @@ struct TopRow {
   std::string user;
   std::string gpus;       // the numbers of the tenant's GPUs
   std::size_t place = 0;  // position in the queue of a GPU, from 1; zero: the tenant does not wait
-  double busy = 0;        // time with a lease divided by the time between the readings, summed over its GPUs
+  double busy = 0;        // time with a lease divided by the time between the readings, summed over the
+                          // tenant's GPUs
   double waiting = 0;     // time of waiting divided by the time between the readings
   double moved = 0;       // evicted and restored bytes per second
 };
 
 class Top {
  public:
-  // `name` returns the name of a user. `uid` is the user whose own tenants `mine` selects.
+  // `name` returns the name of a user. `uid` is the user whose tenants show_mine() selects.
   Top(UserName name, std::uint32_t uid) : name_(std::move(name)), uid_(uid) {}
 
   // Takes a reading. `at`: the time of the reading in seconds, counted from any fixed moment. Rates are those

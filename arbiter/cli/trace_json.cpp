@@ -10,7 +10,8 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// Perfetto shows processes by number. Numbers of tenants begin above all numbers of GPUs.
+// Perfetto shows processes in the order of their numbers. The numbers of tenants begin above all numbers of
+// GPUs.
 constexpr std::uint64_t kFirstTenant = 10'000;
 
 struct Lane {
@@ -38,7 +39,8 @@ std::int64_t microseconds(Nanoseconds time) {
   return std::chrono::duration_cast<std::chrono::microseconds>(time).count();
 }
 
-// Writes events as lines of one JSON array: a tree of a long trace would take much memory.
+// Writes events as lines of one JSON array, and keeps no tree of values, since the tree of a long trace would
+// take much memory.
 class Events {
  public:
   void add(const OrderedJson& event) {

@@ -83,7 +83,8 @@ std::string clock_text(Nanoseconds moment, const char* form) {
   return text.data();
 }
 
-// The distance of the marks on the time axis: at most about eight marks.
+// Returns the distance between two marks on the time axis. It is chosen so that there are at most about eight
+// marks.
 Nanoseconds step_for(Nanoseconds length) {
   using namespace std::chrono_literals;
   for (const Nanoseconds step :

@@ -22,8 +22,9 @@ struct Trace {
   std::vector<Span> spans;             // ordered by their begin
 };
 
-// JSON of the Trace Event Format, with times in microseconds since 1970. Each GPU and each tenant is a
-// process; a GPU has a thread for each of its tenants, a tenant has a thread for each kind of span.
+// JSON of the Trace Event Format, with times in microseconds since 1970. In the trace, each GPU and each
+// tenant appears as a process. A GPU has a thread for each of its tenants. A tenant has a thread for its
+// leases on each GPU, and a thread for each other kind of span.
 std::string trace_as_json(const Trace& trace);
 
 // A row for each GPU and tenant, on an axis of local time.

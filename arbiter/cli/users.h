@@ -7,7 +7,8 @@
 
 namespace sharedgpu::cli {
 
-// Returns the user's name, or the number as text if the user has no name here. Looks up each user once.
+// Returns the user's name, or the number as text if the user has no name on this host. Looks up each user
+// once.
 std::string user_name(std::uint32_t uid);
 
 }  // namespace sharedgpu::cli

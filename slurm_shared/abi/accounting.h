@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Declarations of Slurm's accounting that its public headers lack. They restate Slurm's own interface, and a
-// comment at each names the releases in which it is valid. No code is copied from Slurm.
+// Declarations of Slurm's accounting that its public headers lack. They restate Slurm's own interface. A
+// comment at each declaration names the releases in which it is valid. No code is copied from Slurm.
 #pragma once
 
 #include <sys/types.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Declarations of slurmctld's tables and of its job_submit interface that Slurm's public headers lack. They
-// restate Slurm's own interface, and a comment at each names the releases in which it is valid. No code is
-// copied from Slurm.
+// restate Slurm's own interface. A comment at each declaration names the releases in which it is valid. No
+// code is copied from Slurm.
 //
 // A job_submit plugin is called with read locks on the configuration, the jobs, the nodes and the partitions.
 #pragma once
@@ -124,7 +124,8 @@ struct config_record {
 };
 constexpr std::uint32_t CONFIG_MAGIC = 0xc065eded;
 
-// Flags of SelectTypeParameters (22.05 to 26.05; CR_ before 25.05, SELECT_ since).
+// Flags of SelectTypeParameters (22.05 to 26.05). In Slurm their names begin with CR_ before 25.05, and with
+// SELECT_ since.
 constexpr std::uint16_t kSelectSocket = 0x0002;
 constexpr std::uint16_t kSelectCore = 0x0004;
 constexpr std::uint16_t kSelectMemory = 0x0010;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Declarations of Slurm's GRES interface that its public headers lack. They restate Slurm's own
-// interface, and a comment at each names the releases in which it is valid. No code is copied from Slurm.
+// Declarations of Slurm's GRES interface that its public headers lack. They restate Slurm's own interface. A
+// comment at each declaration names the releases in which it is valid. No code is copied from Slurm.
 #pragma once
 
 #include <cstddef>
@@ -90,7 +90,8 @@ struct hostlist;
 hostlist* slurm_hostlist_create(const char* text);
 char* slurm_hostlist_shift(hostlist* list);
 void slurm_hostlist_destroy(hostlist* list);
-// unpack returns 0, or nonzero for a malformed buffer. The caller frees `bytes` with slurm_xfree.
+// slurm_unpackmem_xmalloc() returns 0, or nonzero for a malformed buffer. The caller frees `bytes` with
+// slurm_xfree.
 void slurm_packmem(void* bytes, std::uint32_t size, buf_t* buffer);
 int slurm_unpackmem_xmalloc(char** bytes, std::uint32_t* size, buf_t* buffer);
 void slurm_xfree(void** block);

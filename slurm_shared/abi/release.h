@@ -7,8 +7,8 @@
 // To support a newer release:
 //   1. Compare with the sources of the release: this folder, gres/gres_sharedgpu.cpp (the functions that a
 //      GRES plugin must have), spank/suspension.cpp, accounting/usage_poller.cpp, arbiter/daemon/cgroups.h.
-//   2. Here: raise the limit, and the release in the message. tests/unit/slurm_shared/check_release.sh
-//      expects the limit.
+//   2. In this file, raise the limit, and the release that the error message names.
+//      tests/unit/slurm_shared/check_release.sh expects the limit.
 //   3. `git grep SLURM_VERSION_NUM` finds the code that differs between releases. Raise kNewestSlurm in
 //      arbiter/cli/doctor_checks.cpp; tests/unit/arbiter/cli/doctor.cpp expects it.
 //   4. Add a suite for the release to tests/cluster/release-root, and run the tests: `./check --releases`.
