@@ -199,7 +199,7 @@ int main(int argc, char** argv) {
   app.add_option("--ended", arguments.ended, "Take the summary of this job, which has ended on this node")
       ->type_name("JOB");
   app.add_option("--spool", arguments.spool,
-                 "Write the summaries in this folder, which may be of several nodes")
+                 "Write AdminComments from the summaries in this folder, which may come from several nodes")
       ->type_name("FOLDER");
   app.add_option("--settle", arguments.settle, "Check each AdminComment again after this time (default 60)")
       ->type_name("SECONDS");

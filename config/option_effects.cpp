@@ -123,7 +123,7 @@ std::vector<std::string> missing_effects(const GivenOptions& given, const Submis
   };
   if (submission.has_units == false) {
     for (std::size_t i = 0; i < kOptionCount; ++i)
-      add(i, "has no effect: the job requests no units, as --gres=sharedgpu:1 would");
+      add(i, "has no effect: the job requests no units (--gres=sharedgpu:1)");
     return lines;
   }
   if (submission.is_later_step)

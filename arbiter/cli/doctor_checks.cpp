@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The checks of `sharedgpu doctor`, one function each.
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <cctype>
 #include <chrono>
@@ -421,8 +423,8 @@ Finding check_gres_conf(const Node& node) {
   return troubles.or_else(path);
 }
 
-// Appends to `text` the lines of a plugstack.conf and of the files that it includes. If the path of an
-// `include` line contains *, includes all files of the path's folder whose names end in .conf.
+// Appends to `text` the lines of a plugstack.conf and of the files that it includes. The last part of an
+// included path may be a pattern for glob(7), as for Slurm.
 void read_plugstack(const Node& node, const std::string& path, int depth, std::string& text) {
   const auto own = node.host.read(path);
   if (!own || depth > 4) return;
@@ -434,13 +436,15 @@ void read_plugstack(const Node& node, const std::string& path, int depth, std::s
       text += line + "\n";
       continue;
     }
-    const std::string folder = target.substr(0, target.rfind('/'));
-    if (target.find('*') == target.npos) {
+    if (target.find_first_of("*?[") == target.npos) {
       read_plugstack(node, target, depth + 1, text);
       continue;
     }
+    const std::size_t slash = target.rfind('/');
+    const std::string folder = target.substr(0, slash), pattern = target.substr(slash + 1);
     for (const std::string& name : node.host.list(folder))
-      if (name.ends_with(".conf")) read_plugstack(node, folder + "/" + name, depth + 1, text);
+      if (fnmatch(pattern.c_str(), name.c_str(), FNM_PERIOD) == 0)
+        read_plugstack(node, folder + "/" + name, depth + 1, text);
   }
 }
 
@@ -602,7 +606,7 @@ Finding check_clock(const Node& node) {
     return unseen("the Linux kernel does not report the state of the clock", "run this outside a container");
   if (*synchronised) return good("synchronised");
   return wrong("the clock is not synchronised",
-               "start chronyd or systemd-timesyncd: munge rejects letters that are five minutes off");
+               "start chronyd or systemd-timesyncd: munge rejects messages whose time is five minutes off");
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ void ask_slurm(Node& node) {
     return;
   }
   if (config.status != 0) {
-    node.no_slurm = "scontrol gets no answer of slurmctld";
+    node.no_slurm = "scontrol gets no answer from slurmctld";
     return;
   }
   node.slurm = values_in(config.text);

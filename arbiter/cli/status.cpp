@@ -195,7 +195,7 @@ void print_tenants(const Json& status) {
     print_deadlines(tenant);
     print_differences(tenant);
     if (const Json group = tenant.value("host_group", Json()); group.is_object())
-      std::printf("  (host memory up to %s, at most %s)", size_text(group, "highest_bytes").c_str(),
+      std::printf("  (host memory: highest %s, limit %s)", size_text(group, "highest_bytes").c_str(),
                   size_text(group, "limit_bytes").c_str());
     if (const Json lost = tenant.value("lost_gpu", Json()); lost.is_object())
       std::printf("  (its GPU was lost: %s)", lost.value("fault", "").c_str());

@@ -66,8 +66,8 @@ void add_trace(CLI::App& app, int& status) {
       app.add_subcommand("trace", "Show who had which GPU of this node, for Perfetto or as a picture");
   command->add_option("--config", arguments->input.config, "Settings")->type_name("FILE");
   command->add_option("--job", arguments->job, "This Slurm job only")->type_name("JOB");
-  command->add_option("--since", arguments->since, "The time from then on")->type_name("TIME");
-  command->add_option("--until", arguments->until, "The time before then")->type_name("TIME");
+  command->add_option("--since", arguments->since, "Only from TIME on")->type_name("TIME");
+  command->add_option("--until", arguments->until, "Only before TIME")->type_name("TIME");
   CLI::Option* svg = command->add_flag("--svg", arguments->svg, "As an SVG picture");
   command
       ->add_flag_callback(

@@ -276,7 +276,7 @@ void Core::on(const From<Attach>& event) {
   Gpu* gpu = model_.find(event.body.gpu);
   if (gpu == nullptr) return effects_.drop(*session, "this GPU is not known to the arbiter");
   if (attached(session) && session->gpu != gpu)
-    return effects_.drop(*session, "a session can use one GPU only");
+    return effects_.drop(*session, "a session can use only one GPU");
   if (gpu->condition == GpuCondition::lost) return effects_.drop(*session, "the GPU is lost");
   const bool is_first = !attached(session);
   attach(*session, *gpu);

@@ -230,10 +230,11 @@ void Coordination::log_change(TenantId id) const {
           tenant->account, Cause::gang,
           label + "node " + node + ", which coordinates its turns, is silent: the job begins no turn");
     case GangMembers::Contact::given_up:
-      return its_.complaints.add(tenant->account, Cause::gang,
-                                 label + "its nodes do not reach each other (node " + node +
-                                     " coordinates): it has its turns on this one by itself, after the jobs "
-                                     "on several nodes that Slurm has started before it");
+      return its_.complaints.add(
+          tenant->account, Cause::gang,
+          label + "its nodes do not reach each other (node " + node +
+              " coordinates): it has its turns on this node independently, after the jobs "
+              "on several nodes that Slurm has started before it");
   }
 }
 
@@ -258,7 +259,7 @@ void Coordination::log_apart(const GangDesk::Apart& apart) const {
       "job " + std::to_string(apart.job) + ": " + std::to_string(apart.answer) + " of its " +
           std::to_string(apart.nodes) + " nodes answer" +
           (silent.empty() ? ", and Slurm does not tell the others" : ", these do not:" + silent) +
-          ": it has its turns on each node by itself; check PeerPort= and munged there");
+          ": it has its turns on each node independently; check PeerPort= and munged there");
 }
 
 // Returns the last known address of the node, from Slurm or from a letter of the node. Asks Slurm again if

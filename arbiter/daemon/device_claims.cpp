@@ -56,10 +56,11 @@ void DeviceClaims::name(const TenantInfo& tenant, const Snapshot::Gpu& gpu, Row&
       complaints_.add(tenant.account, Cause::device_claim,
                       says(row.named.disproved) + "; the arbiter counts what NVML shows");
   } else if (row.named.unseen != Bytes{} && !std::exchange(row.told_unseen, true)) {
-    complaints_.add(tenant.account, Cause::device_claim,
-                    says(row.named.unseen) +
-                        ", perhaps managed memory or that of another process; it does not count as pinned",
-                    log::info);
+    complaints_.add(
+        tenant.account, Cause::device_claim,
+        says(row.named.unseen) +
+            ", perhaps because it is managed or imported from another process; it does not count as pinned",
+        log::info);
   }
 }
 

@@ -130,7 +130,7 @@ void HostClaims::check_held(const Client& client, Held& its) {
   its_.complaints.add(client.peer().account, Cause::host_claim,
                       client.label() + ", uid " + std::to_string(client.peer().uid) + ": reports " +
                           format_size(sum(its.reported)) + " of host memory for swap, but holds " +
-                          format_size(its.holds) + " at most; the arbiter counts that");
+                          format_size(its.holds) + " at most; the arbiter counts only this");
 }
 
 // Also updates its.holds and its.group.

@@ -159,7 +159,7 @@ void Scontrol::find_jobs(const std::string& node, std::function<void(const std::
 }
 
 void Scontrol::find_own_name(std::function<void(const std::string&)> found) {
-  add({.name = "scontrol show node, for this one's name",
+  add({.name = "scontrol show node, for this node's name",
        .words = {"sh", "-c", kFindOwnName, host_name()},
        .tries = kEndlessTries,
        .tell = [found = std::move(found)](const std::string& printed) {

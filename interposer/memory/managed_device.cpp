@@ -39,7 +39,8 @@ const char* lacks_for_managed(const DriverCalls& calls, const ManagedCalls& mana
     return calls.cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS && value != 0;
   };
   if (!has(CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY)) return "this GPU has no managed memory";
-  if (!has(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS)) return "this GPU cannot page managed memory";
+  if (!has(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS))
+    return "this GPU cannot migrate managed memory on page faults";
   return nullptr;
 }
 

@@ -72,7 +72,7 @@ silent() { ! of_each "$@" | grep "sharedgpu:"; }
     --gres=sharedgpu:1 --sharedgpu-share=25:50
   told "--sharedgpu-deadline=33ms has no effect here: deadlines count under Policy=deadline, not under round-robin" \
     --gres=sharedgpu:1 --sharedgpu-deadline=33ms
-  told "--sharedgpu-memory=64MiB has no effect: the job requests no units, as --gres=sharedgpu:1 would" --sharedgpu-memory=64MiB
+  told "--sharedgpu-memory=64MiB has no effect: the job requests no units (--gres=sharedgpu:1)" --sharedgpu-memory=64MiB
   silent --gres=sharedgpu:1 --sharedgpu-memory=64MiB --sharedgpu-backend=swap
   silent --quiet --sharedgpu-memory=64MiB
 }

@@ -72,7 +72,7 @@ is_another() { local now; now=$(arbiter_of "$1") && [[ $now && $now != "$2" ]]; 
   job=$(submit --nodes=2 --gres=sharedgpu:1 -- srun -N1 -n1 "$suite/programs/hold" --verify --bytes 64MiB --seconds 15)
   expect_state "$job" COMPLETED 60
   output_has "$job" "$verified"
-  run -1 grep -hE "job $job: .*(turns on each node by itself|turns on this one by itself)" "$dir"/log/sharedgpud-*
+  run -1 grep -hE "job $job: .*turns on (each|this) node independently" "$dir"/log/sharedgpud-*
 }
 
 @test "with PeerPort=0 they go one after the other, in the order in which Slurm has started them" {

@@ -190,7 +190,7 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
   managed one hold --bytes 75% --of 224MiB --iterations 20 --seed 1 --verify
   managed two hold --bytes 75% --of 224MiB --iterations 20 --seed 2 --verify
   all_succeed one two
-  (($(grep -c 'the managed backend cannot be used: this GPU cannot page managed memory; using swap' "$DIR/one.err") == 1))
+  (($(grep -c 'the managed backend cannot be used: this GPU cannot migrate managed memory on page faults; using swap' "$DIR/one.err") == 1))
 }
 
 @test "managed: if a prefetch to the host fails, the memory stays, and the arbiter plans around it" {

@@ -107,7 +107,7 @@ limit_of_group() { ls "$GROUP"/memory.limit_in_bytes "$GROUP"/memory.max 2>/dev/
   tenant other hold --bytes 75% --of 512MiB --seconds 1 --verify
   end_group filler other
   [[ $(grep -c 'has no room for the device memory that must be evicted' "$DIR/filler.err") == 1 ]]
-  grep -F 'eviction incomplete' "$DIR/arbiter.log"
+  grep -F 'could not evict all of its memory' "$DIR/arbiter.log"
 }
 
 @test "SwapPerUnit bounds all processes of a tenant together" {

@@ -90,7 +90,7 @@ teardown() {
   given inside 160MiB 1 hold --bytes 75% --of 512MiB --seconds 3 --verify --progress
   tenant other hold --bytes 75% --of 512MiB --seconds 3 --verify
   progresses inside
-  "$SHAREDGPU" status | grep -E 'host memory up to .*, at most 608 MiB'
+  "$SHAREDGPU" status | grep -E 'host memory: highest .*, limit 608 MiB'
   all_succeed inside other
   (($(gpu copied_out) > 0))
   until_true 30 no_groups

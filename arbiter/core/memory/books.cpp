@@ -153,9 +153,9 @@ void MemoryBooks::note_eviction_report(const Session& session, bool failed) {
   keep_on_gpu(session);
   if (its.stuck_noted && effects_.now() - *its.stuck_noted < kNotePause) return;
   its.stuck_noted = effects_.now();
-  effects_.note(
-      *session.tenant,
-      "eviction incomplete (host memory exhausted?); its memory stays on the GPU until the next retry");
+  effects_.note(*session.tenant,
+                "could not evict all of its memory (host memory exhausted?); the rest stays on the GPU until "
+                "the next retry");
 }
 
 // Call if the session does not evict: its memory then counts as staying on the GPU. Reported memory that

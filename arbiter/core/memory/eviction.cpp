@@ -33,7 +33,7 @@ void MemoryBooks::notice_stuck(const Gpu& gpu, const Residencies& all) {
     its.stuck_until = effects_.now() + tuning_.patience;
     keep_on_gpu(*session);
     effects_.wake_at(its.stuck_until);
-    effects_.note(*session->tenant, "does not evict its memory; it stays on the GPU for now");
+    effects_.note(*session->tenant, "does not evict its memory; the memory stays on the GPU for now");
   }
 }
 

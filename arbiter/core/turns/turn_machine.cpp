@@ -333,7 +333,7 @@ void TurnMachine::take_lease_of_absent(const Tenant& tenant) {
   end_turn(tenant);
   if (std::exchange(leaving->revoked, true)) return;
   effects_.note(tenant, silent ? "does not answer, and has nothing on the GPU; its lease goes to others"
-                               : "is stopped; its lease goes to others, its memory on the GPU stays");
+                               : "is stopped; its lease goes to others, and its memory stays on the GPU");
 }
 
 // Gives up sessions that have nothing on the GPU and have not answered in time. Returns true if a session of

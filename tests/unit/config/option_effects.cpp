@@ -43,8 +43,8 @@ const Submission kRun = {.is_run = true,
 TEST_CASE("an option of a job without units has no effect") {
   const GivenOptions given = options({{JobOption::memory, "8GiB"}, {JobOption::gpus, "2"}});
   CHECK(missing_effects(given, submission(false), nullptr) ==
-        Lines{"--sharedgpu-memory=8GiB has no effect: the job requests no units, as --gres=sharedgpu:1 would",
-              "--sharedgpu-gpus=2 has no effect: the job requests no units, as --gres=sharedgpu:1 would"});
+        Lines{"--sharedgpu-memory=8GiB has no effect: the job requests no units (--gres=sharedgpu:1)",
+              "--sharedgpu-gpus=2 has no effect: the job requests no units (--gres=sharedgpu:1)"});
   CHECK(missing_effects(given, submission(true), nullptr).empty());
   CHECK(missing_effects(given, submission(std::nullopt), nullptr).empty());
   CHECK(missing_effects(options({}), submission(false), nullptr).empty());

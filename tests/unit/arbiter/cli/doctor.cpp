@@ -273,6 +273,9 @@ const std::vector<Fault> kFaults = {
      "Count= beside File="},
     {"plugstack", [](Patient& p) { p.write("/etc/slurm/plugstack.conf.d/sharedgpu.conf", ""); },
      "does not name"},
+    {"plugstack",
+     [](Patient& p) { p.write("/etc/slurm/plugstack.conf", "include /etc/slurm/plugstack.conf.d/site-*\n"); },
+     "does not name"},
     {"plugstack", [](Patient& p) { p.remove("/opt/spank_sharedgpu.so"); }, "which does not exist"},
     {"plugstack", [](Patient& p) { p.write("/opt/spank_sharedgpu.so", plugin(23 << 16 | 2 << 8)); },
      "is for Slurm 23.02.0"},
@@ -334,6 +337,17 @@ TEST_CASE("Doctor: a GPU that an administrator has drained is named, and is not 
   const Finding what = finding(patient, "gpus");
   CHECK(what.verdict == Verdict::good);
   CHECK(what.seen == "1 GPU, GPU 0 is drained");
+}
+
+TEST_CASE("Doctor: plugstack.conf includes the files that its pattern matches") {
+  for (const char* pattern :
+       {"*", "shared*.conf", "shared???.conf", "[r-t]haredgpu.conf", "sharedgpu.conf"}) {
+    CAPTURE(pattern);
+    const TemporaryFolder folder;
+    Patient patient(folder);
+    patient.write("/etc/slurm/plugstack.conf", std::string("include /etc/slurm/plugstack.conf.d/") + pattern);
+    CHECK(finding(patient, "plugstack").verdict == Verdict::good);
+  }
 }
 
 TEST_CASE("Doctor: AccountingStorageTRES matters only where Slurm has a database") {

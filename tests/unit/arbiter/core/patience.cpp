@@ -136,7 +136,8 @@ TEST_CASE(
   }
   // Tenant 1 keeps the memory that it does not evict, so tenant 2 stops entering.
   REQUIRE(b.until_sent<Revoke>(2));
-  CHECK(b.notes == std::vector<std::string>{"does not evict its memory; it stays on the GPU for now"});
+  CHECK(b.notes ==
+        std::vector<std::string>{"does not evict its memory; the memory stays on the GPU for now"});
   REQUIRE(b.sent<Restore>(1));
   CHECK(b.sent<Restore>(1)->allowed == mebibytes(60));
   b.ready(1, 60);

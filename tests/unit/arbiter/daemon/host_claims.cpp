@@ -417,7 +417,7 @@ TEST_CASE("A session that reports host memory that neither it nor its cgroup has
   at.report(4s, gibibytes(10), {});
   const std::vector<std::string> said = {"warning: job 7, pid " + std::to_string(at.process.pid()) +
                                          ", uid 4321: reports 10 GiB of host memory for swap, but holds 1 "
-                                         "GiB at most; the arbiter counts that"};
+                                         "GiB at most; the arbiter counts only this"};
   CHECK(at.log() == said);
   CHECK(at.tenant()["overreported_host_bytes"] == gibibytes(9).count);
   CHECK(at.tenant()["host_bytes"] == gibibytes(1).count);

@@ -125,7 +125,8 @@ TEST_CASE("a GPU or driver that cannot page is found out beforehand", "[managed]
   pages = 1;
   CHECK(lacks_for_managed(calls(), managed(), 3) == nullptr);
   pages = 0;
-  CHECK(lacks_for_managed(calls(), managed(), 3) == std::string("this GPU cannot page managed memory"));
+  CHECK(lacks_for_managed(calls(), managed(), 3) ==
+        std::string("this GPU cannot migrate managed memory on page faults"));
   pages = 1;
   ManagedCalls none = managed();
   none.prefetch = nullptr;
