@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // bench_decision: measures the cost of an event in the arbiter's core, by numbers of tenants and GPUs. Each
 // tenant fills more than half of its GPU, and all want to run. Turns follow one another; each turn causes a
-// timer event and the events Released, Usage and Ready. A tenant uses one GPU. Or it uses `span` neighbouring
-// GPUs; then all GPUs form one domain.
+// timer event and the events Released, Usage and Ready. A tenant uses one GPU, or `span` neighbouring GPUs.
+// In the second case, all GPUs form one domain.
 #include <benchmark/benchmark.h>
 
 #include <map>

@@ -72,8 +72,8 @@ struct ClusterScenario {
   Nanoseconds turn = std::chrono::seconds(1);
   Nanoseconds epoch = std::chrono::seconds(1);       // length of an epoch, for Coordination::epochs
   Nanoseconds skew{};                                // maximum error of the nodes' clocks
-  Nanoseconds delay = std::chrono::milliseconds(1);  // maximum delay of a letter between nodes
-  unsigned lost = 0;                                 // lost letters per thousand
+  Nanoseconds delay = std::chrono::milliseconds(1);  // maximum delay of a message between nodes
+  unsigned lost = 0;                                 // lost messages between nodes, per thousand
   Bytes copied_per_ms = mebibytes(1);
   Nanoseconds limit = std::chrono::hours(1);
 };

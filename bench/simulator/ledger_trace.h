@@ -51,7 +51,8 @@ class LedgerTrace final : private LedgerVisitor {
     Claims claims;
     Bytes footprint;
     Nanoseconds waited{};         // sum of the waits since the beginning of the ledger
-    Nanoseconds waited_before{};  // sum of the waits before that, from the first checkpoint
+    Nanoseconds waited_before{};  // sum of the waits before the beginning of the ledger, from the first
+                                  // checkpoint
     Nanoseconds waited_first{};   // the part of `waited` before the first lease
     bool first_known = false;     // true if `waited_first` is complete
     unsigned turns = 0;

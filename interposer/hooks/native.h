@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the driver allocates for the program. This memory counts as pinned. Native memory is allocated
-// only while the lease is held: the other tenants have then evicted enough memory.
+// Native memory: memory that the driver itself allocates for the program. Native memory counts as pinned. It
+// is allocated only while the lease is held, since the other tenants have then evicted enough memory.
 #pragma once
 
 #include "interposer/driver/call.h"
@@ -10,9 +10,9 @@
 
 namespace sharedgpu::hooks {
 
-// Decides whether to retry an allocation that the arbiter has granted: the memory for this allocation may be
-// memory of another process that the driver has not freed yet. The program sees CUDA_ERROR_OUT_OF_MEMORY only
-// if the retries fail for a while.
+// Decides whether to retry an allocation that the arbiter has granted: another process may have given up the
+// memory for this allocation, but the driver may not have freed it yet. The program sees
+// CUDA_ERROR_OUT_OF_MEMORY only if the retries fail for two seconds.
 class Patience {
  public:
   bool worth_another_try(CUresult result);

@@ -114,8 +114,8 @@ class Pools {
  private:
   struct Pool {
     CUmemoryPool handle = nullptr;  // null: the program has destroyed the pool
-    bool leaving = false;  // true while the program is destroying the pool; only an allocation from the pool
-                           // then queries the driver about it
+    bool leaving = false;  // true while the program is destroying the pool; meanwhile, only allocations from
+                           // the pool query the driver about the pool
     CUdevice device = 0;
     Kind kind = Kind::swapped;
     Bytes most{~0ull};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams and their captures. The idle watch queries the streams. During a capture no thread may synchronize.
-// So no drain can finish, and work may pass a closed gate until the capture ends.
+// Streams and their captures. The turn thread queries the streams to detect idleness. During a capture no
+// thread may synchronize. So no drain can finish, and work may pass a closed gate until the capture ends.
 #include <optional>
 
 #include "interposer/backlog/in_order.h"

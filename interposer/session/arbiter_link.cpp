@@ -54,9 +54,10 @@ void ArbiterLink::set_gpu(const Attach& attach, const ReportSource* reports) {
   has_gpu_.store(true, std::memory_order_release);
 }
 
-// A report that requests nothing must not lower `away` by the part of the window that another message
-// requests. Otherwise the arbiter would take the next, smaller request for a growth of away memory, and would
-// grant it without room on the GPU.
+// While a thread requests a wider window, `now.beyond` is already smaller by `now.widening`. A message
+// without a request must not report this smaller value. Otherwise, if the arbiter refuses, the next request
+// for a smaller part looks like growth of away memory, and the arbiter would grant it without room on the
+// GPU.
 Usage ArbiterLink::usage(std::uint64_t request, bool stuck) const {
   const ReportSource::Reading now = reports().reading();
   const bool requests = request != 0 && request != kNobody;
@@ -127,8 +128,8 @@ int ArbiterLink::send(const Message& message, int descriptor) {
 }
 
 int ArbiterLink::send_all() {
-  // usage(true) sets `stuck` before `usage`, so this function must read `usage` first. A flag that is set
-  // from here on wakes this thread again.
+  // Outbox::usage(true) sets the flag `stuck` before the flag `usage`, so this function must read `usage`
+  // first. A flag that is set from here on wakes this thread again.
   const bool changed = outbox_.take(Outbox::Flag::usage);
   const bool stuck = outbox_.take(Outbox::Flag::stuck);
   if (changed || stuck)
@@ -150,8 +151,9 @@ int ArbiterLink::send_all() {
   return 0;
 }
 
-// While a thread requests growth, a claim states this growth, too, so the arbiter may refuse it, or take it
-// for a request for away memory. So the claim is sent again when no thread requests growth.
+// A claim requests growth that has already happened. While a thread requests growth, the claim includes this
+// growth, too. So the arbiter may refuse the claim, or take it for a request for away memory. Therefore the
+// claim is sent again when no thread requests growth.
 int ArbiterLink::send_claim() {
   const bool grows = requests_.any(MessageType::usage);
   const bool claims = outbox_.take(Outbox::Flag::claim);
@@ -160,8 +162,8 @@ int ArbiterLink::send_claim() {
   return tell(usage(kNobody));
 }
 
-// Sends a Usage or Ready, with the totals since the connection began. An arbiter that does not know
-// `exchanges` ignores them, so they stay unreported for the next arbiter.
+// Sends a Usage or Ready, with the totals since the connection began. An arbiter that does not know the field
+// `exchanges` ignores it. These totals then stay unreported until an arbiter knows the field.
 template <class Body>
 int ArbiterLink::tell(Body body) {
   Totals now = told_;

@@ -70,7 +70,7 @@ class DeviceSession final : public Books {
   bool make_room() override;
   bool still_lent(CUdeviceptr base) override { return exports_.still_lent(base); }
 
-  // Decides about kernel launches; null if no memory of the session is beyond the window.
+  // Decides which handles are exchanged before kernel launches; null if the session was never oversized.
   Residence* residence() const { return residence_.load(std::memory_order_acquire); }
   // See TurnWorker.
   ExchangeResult exchange(std::vector<CUdeviceptr> out, std::vector<CUdeviceptr> in) {

@@ -31,7 +31,8 @@ void write_line(const char* format, std::va_list arguments) {
   [[maybe_unused]] ssize_t written = write(STDERR_FILENO, line, end + 1);
 }
 
-// The file that standard error was when the program first used a GPU. The constructor runs at compile time.
+// The file to which standard error referred when the program first used a GPU. The constructor runs at
+// compile time.
 struct KeptFile {
   std::atomic<std::uint64_t> device{0};
   std::atomic<std::uint64_t> inode{0};  // zero: no file was kept

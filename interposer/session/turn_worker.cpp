@@ -149,7 +149,7 @@ ExchangeResult TurnWorker::exchange(std::vector<CUdeviceptr> out, std::vector<CU
   const ExchangeResult result =
       request(std::make_shared<ExchangeRequest>(std::move(out), std::move(in)), kDrainPatience);
   totals_.add_wait(now() - begun);
-  outbox_.usage(false);  // the process may end at any time
+  outbox_.usage(false);  // reports the new totals now, since the process may end at any time
   return result;
 }
 

@@ -18,7 +18,7 @@ refuse() {
   exit 1
 }
 
-# The version of the installed Slurm, such as 22.05.8; nothing if there is none.
+# Prints the version of the installed Slurm, such as 22.05.8, or nothing if Slurm is not installed.
 slurm_version() {
   for program in slurmd slurmctld sinfo; do
     if command -v "$program" >/dev/null; then
