@@ -35,7 +35,7 @@ constexpr unsigned kOfLaunches[] = {
     14,         // preferred shared memory
     16,         // scheduling for NVLink
 };
-constexpr unsigned kLastAttribute = 31;  // attributes between those above and this one are unknown
+constexpr unsigned kLastAttribute = 31;  // the highest attribute that attributes_of() queries
 
 // Returns nullopt if the node has an attribute that only nodes of graphs have, or an unknown one. An
 // attribute whose value is zero is not set.

@@ -42,7 +42,7 @@ bool is_done() {
   return mine == nullptr || mine->contexts().done();
 }
 
-// An argument of give_back_of() and give_back_unused(): a pool then releases all of its unused memory.
+// With this argument, give_back_of() and give_back_unused() release all unused memory of a pool.
 constexpr auto nothing = [](const auto& /*pool*/) { return Bytes{}; };
 
 }  // namespace

@@ -248,8 +248,8 @@ void ArbiterLink::send_piece(const Wanted& wanted, UniqueFd importer) {
 }
 
 void ArbiterLink::handle(const Message& message, UniqueFd descriptor) {
-  // Reads the gate's state from the lease page before any thread continues: after a grant that takes effect
-  // only in the next turn, the thread must find the gate closed.
+  // Reads the gate's state from the lease page before the message lets a thread continue. After a grant that
+  // takes effect only in the next turn, the thread must find the gate closed.
   gate::is_open();
   switch (message.type) {
     case MessageType::attached:
@@ -344,8 +344,8 @@ bool ArbiterLink::reconnect() {
     const MemoryUse mine = reports().use();
     Hello hello{.token = settings_.token,
                 .resuming = 1,
-                // If memory was allocated during a drain, it has to become resident before the gate can open
-                // again.
+                // Memory that was allocated during a drain has to become resident before the gate can open
+                // again. Until then, the session does not report that it holds the lease.
                 .held = gate::held() && (gate::is_open() || mine.resident >= mine.swappable),
                 .wants = gate::wanted(),
                 .backend = backend_.load(std::memory_order_relaxed),

@@ -36,7 +36,7 @@ constexpr Nanoseconds kPatience = 100ms;        // time between two checks for a
 constexpr Nanoseconds kExporterPatience = 10s;  // a longer silence means that the exporting process is
                                                 // stopped
 constexpr unsigned kSaidOption = 1, kSaidGpu = 2;
-// The exchanges that make_room() tries. Work that does not end, or the end of a turn, may prevent an
+// The most exchanges that make_room() tries. Work that does not end, or the end of a turn, may prevent an
 // exchange.
 constexpr unsigned kMostExchanges = 8;
 
@@ -136,8 +136,8 @@ void DeviceSession::attach(CUdevice device) {
         static_cast<unsigned long long>(capacity_.count >> 20));
 }
 
-// Called whenever a window opens, on several threads at once if they open it together. Like the memory
-// object, the Residence is never freed.
+// Called whenever a window opens. Several threads may call it at once. Like the memory object, the Residence
+// is never freed.
 void DeviceSession::went_oversized() {
   if (residence() != nullptr) return;
   auto* fresh = new Residence(*memory()->away_memory(), totals_);
@@ -242,8 +242,8 @@ Books::Answer DeviceSession::grow() {
   }
   // Without an arbiter the growth is granted, and only the driver's own limit remains. While the lease is
   // held, all memory must be resident, so the resident limit grows, too. If the arbiter only hangs, it will
-  // decide about the withdrawn request later. So the session then also sends a claim, which states the
-  // session's memory.
+  // decide about the withdrawn request later. So the session also sends a claim, which states the session's
+  // memory.
   Memory* mine = memory();
   if (mine != nullptr && gate::held()) mine->set_allowed(std::max(mine->allowed(), mine->use().swappable));
   outbox_.claim();

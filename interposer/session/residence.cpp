@@ -9,7 +9,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// An exchange also brings in handles that will be needed soon, up to this much (bench/eviction_order.cpp).
+// An exchange also brings in handles that will be needed soon, as long as at most this many bytes come in
+// altogether (bench/eviction_order.cpp).
 constexpr Bytes kBatch = mebibytes(256);
 // The first estimate, in nanoseconds per byte: on an H100, an exchange in which a handle of 64 MiB leaves
 // while another one enters takes 1.84 ms.
@@ -66,8 +67,8 @@ bool Residence::is_need(const KernelCosts::Key& key) const {
 }
 
 // The handles that should be on the GPU, whether or not they are on the GPU now. If the kernel was never
-// timed with the operand away, the operand stays away for one trial. Without `may_try`, there is no trial,
-// since the kernel cannot be timed alone.
+// timed with the operand away, the operand stays away for a trial. Without `may_try`, the kernel cannot be
+// timed alone, so the operand comes in without a trial.
 std::vector<AwayHandle> Residence::wanted(const std::vector<Use>& uses, bool may_try) {
   std::vector<AwayHandle> found;
   const Bytes window = memory_.window();

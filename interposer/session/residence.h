@@ -3,8 +3,8 @@
 // the times of launches.
 //
 // A launch names its operands by the addresses in its arguments. A handle that is away comes in when launches
-// have lost so much time because it was away that an exchange is worth its own time (oversize/debts.h). A
-// wrong decision costs time only. Thread-safe.
+// have lost as much time because of it as its exchange costs (oversize/debts.h). A wrong decision costs time
+// only. Thread-safe.
 #pragma once
 
 #include <cuda.h>
@@ -98,7 +98,7 @@ class Residence {
   ExchangeChoice plan_for(const std::vector<AwayHandle>& wanted);
   std::vector<Candidate> candidates() const;
 
-  // The nanoseconds for each byte that an exchange is expected to take.
+  // The nanoseconds per byte that an exchange is expected to take.
   double per_byte() const;
   void add_slowed(double nanoseconds);
   void learn(const Choice& choice, Nanoseconds took);
