@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the two ways in which memory of a program larger than the GPU can change places, in handles of 64
-// MiB by default, as under sharedgpu: mapping of device memory and of host memory at an address (backend
-// `swap`), and prefetches of managed memory (backend `managed`). Each is measured on an idle GPU, beside
-// kernels that only compute, and beside kernels that read and write memory. Prints a JSON object for each
-// measurement: medians, in milliseconds for one handle, and "lost", the part of this time by which the
-// kernels ended later.
+// Measures the two ways in which memory of a program larger than the GPU can change places between GPU and
+// host. One way maps device memory and host memory at an address (backend `swap`). The other way prefetches
+// managed memory (backend `managed`). By default, memory is moved in handles of 64 MiB, as under sharedgpu.
+// Each way is measured on an idle GPU, beside kernels that only compute, and beside kernels that read and
+// write memory. Prints a JSON object for each measurement: medians, in milliseconds for one handle, and
+// "lost", the part of this time by which the kernels ended later.
 #include <chrono>
 #include <cstdio>
 #include <functional>

@@ -81,8 +81,9 @@ const char* name_at(int place) {
   return object.name;
 }
 
-// Returns true if the next definition of `name` after `caller` is our own export: the caller is the program
-// or a library preloaded before ours, and no object between `caller` and our library exports `name`.
+// Returns true if the next definition of `name` after `caller` is our own export. This is so if the caller is
+// the program or a library preloaded before ours, and if no object between `caller` and our library exports
+// `name`.
 bool comes_upon_us(const void* caller, const char* name) {
   const int ours = place_of(reinterpret_cast<void*>(&dlsym_next));
   const int from = place_of(caller);

@@ -10,8 +10,8 @@
 
 namespace sharedgpu::hooks {
 
-// Decides whether to retry an allocation that the arbiter has granted: another process may have given up the
-// memory for this allocation, but the driver may not have freed it yet. The program sees
+// Decides whether to retry an allocation that the arbiter has granted. Another process may have given up the
+// memory for this allocation, but the driver may not have freed this memory yet. The program sees
 // CUDA_ERROR_OUT_OF_MEMORY only if the retries fail for two seconds.
 class Patience {
  public:
@@ -36,7 +36,8 @@ unsigned long long key_of(Handle handle) {
 }
 
 // Calls `real`, which stores a new handle in *result. The memory is not counted if the current device is
-// unmanaged, or if `size` exceeds the memory of every GPU: in the second case the driver refuses the call.
+// unmanaged. It is not counted either if `size` exceeds the memory of every GPU, since the driver then
+// refuses the call.
 template <class Handle, class Call>
 CUresult allocate_native(Pinned::Kind kind, Handle* result, Bytes size, Call real) {
   Pinning* memory = process::current_memory();

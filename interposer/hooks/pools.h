@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program's memory pools. Ordinary device pools get their memory from the swap or managed backend. All
-// other pools (pools that can be shared with other processes, and every pool with the native backend) are the
-// driver's own, and the memory that they keep counts as pinned.
+// other pools are the driver's own, and the memory that they keep counts as pinned: pools that can be shared
+// with other processes, and every pool with the native backend.
 //
 // Thread-safe.
 #pragma once

@@ -121,8 +121,8 @@ void ArbiterLink::note_silence() {
   if (!silent_.exchange(true, std::memory_order_acq_rel)) debug("the arbiter does not answer");
 }
 
-// Sends a message, unless the program has closed our descriptor: its number may then refer to a file of the
-// program, to which we must not write.
+// Sends a message, unless the program has closed our descriptor. After that, the descriptor's number may
+// refer to a file of the program, to which we must not write.
 int ArbiterLink::send(const Message& message, int descriptor) {
   return socket_.is(channel_.fd()) ? channel_.send(message, descriptor) : EBADF;
 }

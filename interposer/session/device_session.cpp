@@ -200,8 +200,8 @@ bool DeviceSession::ask(Request& request, Nanoseconds patience, Nanoseconds dead
   bool answered = false;
   bool pinged = false;
   std::uint64_t words = link_.words();
-  // The arbiter's silence is summed up over waits of at most kPatience each, so that a time in which this
-  // process was stopped does not count as silence.
+  // The arbiter's silence is the sum of waits of at most kPatience each. So a time in which this process was
+  // stopped does not count as silence.
   for (Nanoseconds silence{}, waited{};;) {
     std::uint32_t seen = request.done.seen();
     answered = requests_.answered(request);

@@ -39,10 +39,10 @@ struct KeptFile {
 };
 constinit KeptFile kept;
 
-// Returns true if a line can be written to standard error without a risk for the program: the descriptor is
-// the one that the program was started with, and the write does not block. A program that was started without
-// standard error, or has closed it, may have opened a file of its own as descriptor 2. Such a file differs
-// from the kept file, is closed at exec, or cannot be written to.
+// Returns true if a line can be written to standard error without a risk for the program: the descriptor must
+// be the one that the program was started with, and the write must not block. A program that was started
+// without standard error, or has closed it, may have opened a file of its own as descriptor 2. Such a file
+// differs from the kept file, is closed at exec, or cannot be written to.
 bool may_mention() {
   struct stat info = {};
   if (fstat(STDERR_FILENO, &info) != 0 || info.st_ino == 0) return false;

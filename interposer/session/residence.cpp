@@ -12,8 +12,8 @@ using namespace std::chrono_literals;
 // An exchange also brings in handles that will be needed soon, as long as at most this many bytes come in
 // altogether (bench/eviction_order.cpp).
 constexpr Bytes kBatch = mebibytes(256);
-// The first estimate, in nanoseconds per byte: on an H100, an exchange in which a handle of 64 MiB leaves
-// while another one enters takes 1.84 ms.
+// The first estimate, in nanoseconds per byte. On an H100, an exchange takes 1.84 ms if a handle of 64 MiB
+// leaves while another one enters.
 constexpr double kFirstEstimate = 1.84e6 / static_cast<double>(mebibytes(64).count);
 // Exchanges of fewer bytes are not measured, since single calls of the driver take most of their time.
 constexpr Bytes kLeastMeasured = mebibytes(64);

@@ -67,8 +67,8 @@ apt_has_asked() {
 }
 
 # keep_if_configured PATTERN CONSEQUENCE: refuses the removal while Slurm's configuration has lines that match PATTERN.
-# If Slurm has another release than these plugins, or is being upgraded to another release, the removal goes on: that
-# Slurm refuses these plugins in any case.
+# The removal goes on if Slurm has another release than these plugins, or is being upgraded to another release: Slurm
+# then refuses these plugins in any case.
 keep_if_configured() {
   lines=$(configured "$1")
   other=$(other_slurm)
