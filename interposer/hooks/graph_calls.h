@@ -22,7 +22,8 @@ constexpr GraphForm graph_form(std::string_view name) {
   return name == "cuGraphExecNodeSetParams" ? GraphForm::lost : GraphForm::none;
 }
 
-// Enters a call that has succeeded. `first`, `second` and `third` are the first three arguments of the call.
+// Enters a call that has succeeded into the records. `first`, `second` and `third` are the first three
+// arguments of the call.
 void note_graph_call(GraphForm form, std::uintptr_t first, std::uintptr_t second, std::uintptr_t third);
 
 }  // namespace sharedgpu::hooks

@@ -14,8 +14,8 @@ namespace sharedgpu::hooks {
 // stream. `whole` passes the gate, and calls the driver's cuGraphLaunch.
 CUresult launch_graph(CUgraphExec graph, CUstream stream, bool own, const std::function<CUresult()>& whole);
 
-// Call it if a graph has been instantiated that kernels can launch. No graph is launched node by node from
-// then on: a kernel can launch a graph only if the kernel itself runs as a part of a graph.
+// Call it if the program has instantiated a graph that kernels can launch. From then on, no graph is launched
+// node by node: a kernel can launch a graph only if the kernel itself runs as a part of a graph.
 void kernels_launch_graphs();
 
 }  // namespace sharedgpu::hooks

@@ -65,7 +65,7 @@ bool visit_each(std::uintptr_t kernel, std::uintptr_t parameters, Visit visit) {
       info = Function::cuKernelGetParamInfo;  // the launch names a CUkernel
       result = driver::call<GetParamInfo>(info, kernel, index, &offset, &size);
     }
-    if (result != CUDA_SUCCESS) return result == CUDA_ERROR_INVALID_VALUE;  // there is no such argument
+    if (result != CUDA_SUCCESS) return result == CUDA_ERROR_INVALID_VALUE;  // true: all were visited
     if (values == nullptr || values[index] == nullptr || size > kMostBytes || offset > kMostBytes)
       return false;
     visit(values[index], size, offset);

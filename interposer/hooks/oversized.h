@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernel launches of an oversized process. Before the launch, handles that the kernel needs come into the
-// window if this is worth the time. The launch is timed if its time tells something about the kernel.
+// window if this is worth the time. The launch is timed if KernelCosts needs its time.
 //
 // Needs no cuda.h, since submit.cpp also wraps functions that the installed cuda.h lacks.
 #pragma once

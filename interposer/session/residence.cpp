@@ -19,7 +19,7 @@ constexpr double kFirstEstimate = 1.84e6 / static_cast<double>(mebibytes(64).cou
 constexpr Bytes kLeastMeasured = mebibytes(64);
 // A handle that comes in costs two exchanges: another handle leaves for it, and has to come back later.
 constexpr double kExchanges = 2;
-// The pause after a failure doubles from the first to the second value.
+// The pause after a failure doubles with each further failure, from the first value up to the second.
 constexpr Nanoseconds kFirstPause = 1s;
 constexpr Nanoseconds kLongestPause = 60s;
 
