@@ -117,7 +117,7 @@ void sizes(benchmark::internal::Benchmark* each) {
 constexpr Claims kShare{.request = 0.0005, .timed = true};
 
 BENCHMARK_CAPTURE(decide, round_robin, "round-robin")->Apply(sizes);
-// a turn of fcfs ends when the tenant's work is done, which never happens here, or after Quantum
+// A turn of fcfs ends after Quantum, or earlier when the tenant's work is done, which never happens here.
 BENCHMARK_CAPTURE(decide, fcfs, "fcfs", Claims{}, std::chrono::seconds(1))->Apply(sizes);
 BENCHMARK_CAPTURE(decide, shortest_first, "shortest-first")->Apply(sizes);
 BENCHMARK_CAPTURE(decide, credit, "credit")->Apply(sizes);

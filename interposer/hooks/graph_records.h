@@ -32,7 +32,7 @@ struct GraphSnapshot {
 // mutex while it launches the graph.
 struct GraphLaunches {
   std::mutex mutex;
-  bool known = false;        // `last` is behind all launches so far, or there were no launches
+  bool known = false;        // all launches so far were submitted before the fence `last`, or there were none
   FencePtr last;             // null: no launch is known
   bool last_single = false;  // the last launch was made node by node
 };
