@@ -113,8 +113,8 @@ class Mapped {
     check(cuMemRelease(create(CU_MEM_LOCATION_TYPE_DEVICE)), "cuMemRelease");
     return milliseconds(Clock::now() - begin);
   }
-  // Lets each handle leave and return. At the same time, another thread does so for the second half of the
-  // handles. Returns the time of one handle.
+  // Lets each handle leave and return. This thread moves the first half of the handles. At the same time,
+  // another thread moves the second half. Returns the time for one handle.
   double exchange_by_two() {
     const auto half = [this](unsigned begin) {
       Times ignored;

@@ -67,7 +67,7 @@ OversizedLaunch::OversizedLaunch(const KernelLaunch& launch) {
                                .arguments = kernel_arguments(launch.kernel, launch.parameters, launch.extra)};
   if (use.arguments.empty()) return;
   session::Residence::Choice choice = residence->choose({&use, 1}, gate::now());
-  // The time of a launch whose operands are somewhere else than expected tells nothing.
+  // If an operand is not where choose() expects it, the time of the launch tells nothing about the kernel.
   if (!bring_in(*session, choice.exchange) || !choice.timed) return;
   work_ = std::make_unique<Work>();
   work_->residence = residence;

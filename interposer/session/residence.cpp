@@ -60,7 +60,7 @@ std::vector<Residence::Use> Residence::uses_of(std::span<const KernelUse> kernel
   return uses;
 }
 
-// A kernel of unknown cost may need the operand on the GPU.
+// Returns true also if the cost is unknown, since the kernel may need the operand on the GPU.
 bool Residence::is_need(const KernelCosts::Key& key) const {
   const std::optional<double> cost = costs_.per_byte(key);
   return !cost || *cost >= per_byte();
@@ -151,7 +151,7 @@ ExchangeChoice Residence::choose(const std::vector<AwayHandle>& handles) {
   return plan_for(handles);
 }
 
-// The other memory takes part in the plan like a handle that must come in.
+// In the plan, an additional handle of `size` bytes, which must come in, stands for the other memory.
 std::vector<CUdeviceptr> Residence::leavers(Bytes size) {
   constexpr std::uint64_t kOther = 0;
   std::vector<Candidate> all = candidates();
