@@ -137,7 +137,7 @@ class Peer {
   Channel channel_;
 };
 
-// Plays the part of `sharedgpu run` and of the session of its only process.
+// Acts as `sharedgpu run`, and as the session of its only process.
 class Tenant {
  public:
   Tenant(const Daemon& daemon, unsigned gpu, Bytes footprint) : run_(daemon), session_(daemon) {
@@ -190,7 +190,7 @@ class Tenant {
   }
 
  private:
-  // The reported memory changes a little in each report.
+  // The reported memory changes a little from one Usage to the next.
   void report_one(unsigned number) {
     switch (number % 3) {
       case 0:
@@ -241,7 +241,7 @@ void measure_reports(const Options& options) {
               1e6 * used / options.reports);
 }
 
-// An exporter on a free port of this host, which asks the daemon.
+// An exporter that asks the daemon, and listens on a free port of this host.
 class Exporter {
  public:
   Exporter(const std::string& program, const Daemon& daemon) {
@@ -296,7 +296,7 @@ void measure_scrapes(const Options& options) {
     if (Clock::now() > end) throw std::runtime_error("the exporter does not answer");
     std::this_thread::sleep_for(5ms);
   }
-  // Without scrapes, the arbiter also uses processor time, since it polls whether processes are stopped. This
+  // The arbiter uses processor time even without scrapes, since it polls whether processes are stopped. This
   // time is subtracted from the time of the scrapes.
   const double quiet_before = daemon.used_seconds();
   std::this_thread::sleep_for(3s);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // bench_decision: measures the cost of an event in the arbiter's core, by numbers of tenants and GPUs. Each
 // tenant fills more than half of its GPU, and all want to run. Turns follow one another; each turn causes a
-// timer event and the events Released, Usage and Ready. A tenant uses one GPU. Or it uses `span` neighbouring
-// GPUs; then all GPUs form one domain.
+// timer event and the events Released, Usage and Ready. A tenant uses one GPU, or `span` neighbouring GPUs.
+// In the second case, all GPUs form one domain.
 #include <benchmark/benchmark.h>
 
 #include <map>
@@ -117,7 +117,7 @@ void sizes(benchmark::internal::Benchmark* each) {
 constexpr Claims kShare{.request = 0.0005, .timed = true};
 
 BENCHMARK_CAPTURE(decide, round_robin, "round-robin")->Apply(sizes);
-// a turn of fcfs ends when the tenant's work is done, which never happens here, or after Quantum
+// A turn of fcfs ends after Quantum, or earlier when the tenant's work is done, which never happens here.
 BENCHMARK_CAPTURE(decide, fcfs, "fcfs", Claims{}, std::chrono::seconds(1))->Apply(sizes);
 BENCHMARK_CAPTURE(decide, shortest_first, "shortest-first")->Apply(sizes);
 BENCHMARK_CAPTURE(decide, credit, "credit")->Apply(sizes);

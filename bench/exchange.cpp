@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the two ways in which memory of a program larger than the GPU can change places, in handles of the
-// product's size: mapping of device memory and of host memory at an address (backend `swap`), and prefetches
-// of managed memory (backend `managed`). Each is measured on an idle GPU, beside kernels that only compute,
-// and beside kernels that read and write memory. Prints a JSON object for each measurement: medians, in
-// milliseconds for one handle, and "lost", the part of this time by which the kernels ended later.
+// Measures the two ways in which memory of a program larger than the GPU can change places between GPU and
+// host. One way maps device memory and host memory at an address (backend `swap`). The other way prefetches
+// managed memory (backend `managed`). By default, memory is moved in handles of 64 MiB, as under sharedgpu.
+// Each way is measured on an idle GPU, beside kernels that only compute, and beside kernels that read and
+// write memory. Prints a JSON object for each measurement: medians, in milliseconds for one handle, and
+// "lost", the part of this time by which the kernels ended later.
 #include <chrono>
 #include <cstdio>
 #include <functional>
@@ -53,8 +54,8 @@ class Beside {
     alone_ = between(first, event_in(stream_));
   }
   ~Beside() { buffer_.free(); }
-  // Does `work` while kernels run. Returns the time by which the kernels ended later, as a part of the time
-  // of `work`.
+  // Does `work` while kernels run. Returns the time by which the kernels ended later than without `work`, as
+  // a fraction of the time of `work`.
   double lost_by(const std::function<void()>& work) {
     if (kind_ == "idle") return work(), 0;
     const CUevent first = event_in(stream_);
@@ -112,8 +113,8 @@ class Mapped {
     check(cuMemRelease(create(CU_MEM_LOCATION_TYPE_DEVICE)), "cuMemRelease");
     return milliseconds(Clock::now() - begin);
   }
-  // Lets each handle leave and return; another thread does it for half of the handles at the same time.
-  // Returns the time of one handle.
+  // Lets each handle leave and return. This thread moves the first half of the handles. At the same time,
+  // another thread moves the second half. Returns the time for one handle.
   double exchange_by_two() {
     const auto half = [this](unsigned begin) {
       Times ignored;
@@ -184,8 +185,8 @@ class Managed {
     for (unsigned i = count; i < 2 * count; ++i) move(i, kHost, out_);
     check(cuStreamSynchronize(out_), "cuStreamSynchronize");
   }
-  // Moves the half of the memory that is on the GPU to the host, the other half to the GPU, or both at once.
-  // Returns the time of one part.
+  // move_out() moves the half of the memory that is on the GPU to the host. move_in() moves the other half to
+  // the GPU. move_both() does both at once. Each returns the time of one part.
   double move_out() {
     return timed([&] { half(resident_, kHost, out_); });
   }

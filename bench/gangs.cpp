@@ -91,7 +91,7 @@ struct Faults {
   unsigned outages = 0;   // number of outages of arbiters and links
   unsigned longer = 1;    // factor of the length of the outages
   unsigned restarts = 0;  // restarts of arbiters for each link that is down
-  unsigned lost = 0;      // lost letters per thousand
+  unsigned lost = 0;      // lost messages between arbiters, per thousand
   std::string cut;        // "link": the first two nodes never reach each other; "all": no two nodes do
   unsigned spread = 0;    // seconds within which the processes of a job come; zero: the scenario's value
   unsigned work = 1;      // factor of the length of jobs

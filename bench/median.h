@@ -8,7 +8,8 @@
 
 namespace sharedgpu {
 
-// Returns the larger one of the two middle values if their number is even, and 0 if there are no values.
+// Returns the middle value: for an even number of values, the larger one of the two middle values; for no
+// values, 0.
 inline double median(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures whether the kind of allocation affects the time of a graph's replay or a kernel's launch: small
-// kernels on memory from cuMemAlloc and on mapped handles of several sizes, in one process, in several
+// Measures whether the kind of allocation affects the time of a graph's replay or a kernel's launch. Small
+// kernels run on memory from cuMemAlloc and on mapped handles of several sizes, in one process, in several
 // rounds. Prints the median times, and the medians of their ratios to the time with cuMemAlloc in the same
 // round.
 //

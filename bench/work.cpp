@@ -2,7 +2,7 @@
 // A program with deterministic work for bench/compare. It uses the driver API, and so runs on the simulated
 // GPU and on machines without PyTorch. work_torch.py has the same options and output. A GPU step changes all
 // of the memory (kind inference: reads all of it), and then runs a kernel that spins. A CPU step only sleeps,
-// as a kernel on the simulated GPU only takes time.
+// just as a kernel on the simulated GPU does no work and only takes time.
 //
 // The last line on stdout is a JSON object: its times are seconds of CLOCK_MONOTONIC.
 #include <unistd.h>

@@ -11,7 +11,7 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 find_package(Threads REQUIRED)
 
 # Sanitizer builds compile slowly, mostly because each file includes the same headers. So they compile eight files as
-# one (unity build). The release build compiles each file of the product alone, and so finds a file that lacks an
+# one (unity build). The release build compiles most files of the product one by one, and so finds a file that lacks an
 # include or hides a name.
 if(SHAREDGPU_SANITIZE)
   set(CMAKE_UNITY_BUILD ON)
@@ -23,7 +23,7 @@ function(sharedgpu_target name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_options(${name} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
                                          -Wnon-virtual-dtor -Werror)
-  # Checks the data that a mutex of interposer/memory/mutex.h guards.
+  # Checks that code holds the mutex (interposer/memory/mutex.h) that guards the data it accesses.
   target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
   if(SHAREDGPU_SANITIZE)
     target_compile_options(${name} PRIVATE -fsanitize=${SHAREDGPU_SANITIZE} -fno-omit-frame-pointer
@@ -32,8 +32,8 @@ function(sharedgpu_target name)
     target_compile_options(${name} PRIVATE -Wno-shadow)  # in a unity build, a file may hide another's names
     # GCC mistakes the sanitizers' code for uninitialized reads, even in its own headers.
     target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
-    # The interposer calls the driver's functions through function types that differ from the real ones: they pass
-    # narrow arguments in whole registers.
+    # The interposer calls the driver's functions through function types that differ from the real ones: these types
+    # pass narrow arguments in whole registers.
     target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:Clang>:-fno-sanitize=function>)
     # TSan does not support fences. Asio uses fences only together with atomics, which TSan supports.
     if(SHAREDGPU_SANITIZE MATCHES "thread")

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The headers that the test programs share precompiled, see tests/CMakeLists.txt.
+// The headers that are precompiled for all test programs; see tests/CMakeLists.txt.
 #pragma once
 
-#define CATCH_CONFIG_EXTERNAL_INTERFACES  // a test program listens to Catch2's events
+#define CATCH_CONFIG_EXTERNAL_INTERFACES  // a test program has a listener for Catch2's events
 #include <catch2/catch.hpp>
 
 #include <algorithm>

@@ -285,7 +285,7 @@ void Cluster::tend(unsigned node) {
   });
 }
 
-// Stands for Slurm: sends the nodes of a job to the coordinator.
+// Simulates Slurm: sends the nodes of a job to the coordinator.
 void Cluster::tell_nodes(unsigned node, const GangDesk::Run& run) {
   std::vector<GangDesk::Listed> nodes;
   for (const unsigned its : scenario_.jobs[run.first - 1].nodes)
@@ -294,7 +294,7 @@ void Cluster::tell_nodes(unsigned node, const GangDesk::Run& run) {
   tend(node);
 }
 
-// Stands for Slurm: sends the jobs on a node to its arbiter.
+// Simulates Slurm: sends the jobs on a node to the arbiter of this node.
 void Cluster::tell_jobs(unsigned node, Nanoseconds asked) {
   std::vector<StartedJob> jobs;
   for (std::size_t job = 0; job < scenario_.jobs.size(); ++job) {

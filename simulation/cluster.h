@@ -29,7 +29,8 @@ struct ClusterResult {
   };
   std::vector<Job> jobs;
   Nanoseconds took{};         // time until all jobs had ended
-  std::uint64_t letters = 0;  // letters between arbiters, including those of a node to itself
+  std::uint64_t letters = 0;  // messages between arbiters (GangLetter), including messages of a node to
+                              // itself
   unsigned given_up = 0;  // number of times that a gang's tenant began to have turns on its node without the
                           // coordinator's orders
   unsigned turns = 0;     // turns of gangs

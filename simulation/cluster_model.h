@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simulated cluster, for the files cluster_*.cpp and cluster.cpp alone.
+// The simulated cluster. Only cluster.cpp and cluster_jobs.cpp include this header.
 #pragma once
 
 #include <algorithm>
@@ -79,7 +79,7 @@ class Cluster {
   bool linked(unsigned one, unsigned other) const {
     return one == other || cut_.count({std::min(one, other), std::max(one, other)}) == 0;
   }
-  // Sends the letters of the gangs on this node, and passes the orders of gangs to the core.
+  // Sends the messages of the gangs on this node (GangLetter), and passes the orders of gangs to the core.
   void tend(unsigned node);
   void tell_nodes(unsigned node, const GangDesk::Run& run);
   void tell_jobs(unsigned node, Nanoseconds asked);

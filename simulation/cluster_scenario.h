@@ -72,8 +72,8 @@ struct ClusterScenario {
   Nanoseconds turn = std::chrono::seconds(1);
   Nanoseconds epoch = std::chrono::seconds(1);       // length of an epoch, for Coordination::epochs
   Nanoseconds skew{};                                // maximum error of the nodes' clocks
-  Nanoseconds delay = std::chrono::milliseconds(1);  // maximum delay of a letter between nodes
-  unsigned lost = 0;                                 // lost letters per thousand
+  Nanoseconds delay = std::chrono::milliseconds(1);  // maximum delay of a message between nodes
+  unsigned lost = 0;                                 // lost messages between nodes, per thousand
   Bytes copied_per_ms = mebibytes(1);
   Nanoseconds limit = std::chrono::hours(1);
 };
@@ -87,9 +87,9 @@ ClusterScenario random_cluster(std::uint64_t seed, unsigned nodes, unsigned outa
 void add_restarts(ClusterScenario& scenario, unsigned restarts);
 
 // Returns an upper bound for the time that a process waits for its turn while no arbiter and no link is down.
-// The bound is the sum of two turns of each other job, and of one timeout for a process that cannot drain
-// because it lacks memory. Each other job may have two turns before this job: a turn that began before this
-// job asked, and a turn that was offered while another job had waited longest. A turn includes the time to
+// The bound is the sum of two turns of each job, and of one timeout for a process that cannot drain because
+// it lacks memory. Each other job may have two turns before this job: a turn that began before this job
+// asked, and a turn that was offered while another job had waited longest. A turn includes the time to
 // restore and evict all memory, and the work that is on the GPU when the turn ends.
 Nanoseconds longest_wait(const ClusterScenario& scenario);
 

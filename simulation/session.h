@@ -52,8 +52,8 @@ struct Session {
   bool receive(const Message& message);
   // Begins the first of `orders`. Returns false if there is no order, or if this order has already begun.
   bool begin_order() { return !orders.empty() && !std::exchange(obeying, true); }
-  // Call this when the arbiter has granted growth. During a turn, the session's memory is resident up to the
-  // limit.
+  // Call this when the arbiter has granted growth. During a turn, makes the session's memory resident up to
+  // the granted limit.
   void take(const Verdict& granted);
 };
 

@@ -3,7 +3,7 @@
 bus and the number of handoffs.
 
 The GPU is one resource. Sets of tenants that do not fit together exclude each other, so their phases on the GPU come one
-after the other; phases on the CPU overlap everything. If all tenants fit together, nothing is computed: their time
+after the other; a phase on the CPU may overlap any other phase. If all tenants fit together, nothing is computed: their time
 together on plain CUDA is the ideal.
 """
 from dataclasses import dataclass

@@ -204,7 +204,7 @@ class Streamed:
     @contextlib.contextmanager
     def weights_by_place(self, number, slot):
         """Within this context, autograd saves the offsets of the block's weights instead of the weights. In the
-        backward pass, it reads the weights at these offsets of the slot that then holds the block."""
+        backward pass, autograd reads the weights at these offsets in the slot that holds the block at that time."""
         storage = slot.state.untyped_storage().data_ptr()
 
         def pack(tensor):

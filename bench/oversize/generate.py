@@ -40,7 +40,7 @@ def main():
             tokens = last.argmax(-1)
             said.append(tokens)
 
-        step()  # the prompt
+        step()  # processes the prompt
         report.timed(step, torch.cuda.synchronize, options.warm_up - 1, options.steps)
         report.tell_torch_memory(torch, writes=0)
         report.tell("tokens", " ".join(str(each.item()) for each in said))

@@ -4,14 +4,12 @@
 //
 // For each GPU on which a tenant held leases, the tenant becomes a program, whose bursts are the leases. The
 // program arrives at the time at which the tenant began to wait for its first lease. The gap between two
-// leases consists of a pause and a wait. The ledger has only the sum of all waits of a tenant, so the waits
+// leases consists of a pause and a wait. The ledger has only the sum of all waits of a tenant. So the waits
 // are removed by shortening all gaps of the tenant by the same factor. The ledger does not record everything,
-// so the trace assumes:
-// - a GPU was busy for the whole of each lease;
-// - a turn that ended because other tenants waited was a separate burst, followed by a short pause;
-// - a tenant had its highest footprint all the time, and an equal part of it on each of its GPUs;
-// - the programs of a tenant's GPUs do not wait for each other;
-// - kernels have the simulator's default length.
+// so the trace assumes: - a GPU was busy for the whole of each lease; - a turn that ended because other
+// tenants waited was a separate burst, followed by a short pause; - a tenant had its highest footprint all
+// the time, and an equal part of it on each of its GPUs; - the programs of a tenant's GPUs do not wait for
+// each other; - kernels have the simulator's default length.
 #pragma once
 
 #include <map>
@@ -51,7 +49,8 @@ class LedgerTrace final : private LedgerVisitor {
     Claims claims;
     Bytes footprint;
     Nanoseconds waited{};         // sum of the waits since the beginning of the ledger
-    Nanoseconds waited_before{};  // sum of the waits before that, from the first checkpoint
+    Nanoseconds waited_before{};  // sum of the waits before the beginning of the ledger, from the first
+                                  // checkpoint
     Nanoseconds waited_first{};   // the part of `waited` before the first lease
     bool first_known = false;     // true if `waited_first` is complete
     unsigned turns = 0;

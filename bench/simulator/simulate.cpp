@@ -235,7 +235,7 @@ void simulate(const Arguments& arguments, const std::string& policy, const Nodes
   const auto begun = std::chrono::steady_clock::now();
   Outcome sum;
   if (nodes.count == 1) {
-    // Inserts the policy into the name of the plot: FILE and FILE.svg both become FILE.POLICY.svg.
+    // Inserts the policy into the name of a file: for a plot, FILE and FILE.svg both become FILE.POLICY.svg.
     const auto named = [&](std::string name, std::string_view kind) {
       if (name.ends_with(kind)) name.resize(name.size() - kind.size());
       return name.empty() ? name : name + "." + policy + std::string(kind);

@@ -38,8 +38,8 @@ struct Program {
     Nanoseconds pause{};
   };
   std::vector<Piece> pieces = {};
-  Nanoseconds kernel = std::chrono::milliseconds(5);  // length of the longest kernel; a turn may end this
-                                                      // much late
+  Nanoseconds kernel = std::chrono::milliseconds(5);  // length of the longest kernel; a turn may end late by
+                                                      // this length
 };
 
 class Stage : private simulation::Process {

@@ -21,7 +21,8 @@ struct Column {
   void (*set)(Program&, double);
 };
 
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // spreadsheets write it
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // spreadsheets write it at the beginning of a
+                                                             // file
 constexpr std::size_t kLongestLine = 1000;
 constexpr double kLongest = 1e8;  // seconds
 constexpr double kShortest = 1e-6;

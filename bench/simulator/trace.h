@@ -7,7 +7,7 @@
 //   pause_s    average length of the pauses between bursts
 //   work_s     GPU time until the program ends; default 0: the program never ends
 //   period_s   interval at which bursts of exactly burst_s arrive; a burst is skipped if it arrives while
-//              another burst is unfinished; default 0: bursts and pauses as above
+//              another burst is unfinished; default 0: burst_s and pause_s as above
 //   deadline_s    deadline of each burst if period_s is set; default 0: no deadline
 //   kernel_s   length of the longest kernel; default 0.005
 //   units, priority   default 1 and 0

@@ -3,8 +3,8 @@
 //
 // glibc's dlsym identifies its caller by the return address, for RTLD_NEXT and RTLD_DEFAULT. So our dlsym is
 // a few instructions that choose a function and jump to it, leaving the caller's own return address in place.
-// They choose dlsym_driver() or dlsym_next() for names that have wrappers, and glibc's dlsym for all other
-// names.
+// These instructions choose dlsym_driver() or dlsym_next() for names that have wrappers, and glibc's dlsym
+// for all other names.
 #include <dlfcn.h>
 #include <link.h>
 
@@ -81,8 +81,9 @@ const char* name_at(int place) {
   return object.name;
 }
 
-// Returns true if the next definition of `name` after `caller` is our own export: the caller is the program
-// or a library preloaded before ours, and no object between `caller` and our library exports `name`.
+// Returns true if the next definition of `name` after `caller` is our own export. This is so if the caller is
+// the program or a library preloaded before ours, and if no object between `caller` and our library exports
+// `name`.
 bool comes_upon_us(const void* caller, const char* name) {
   const int ours = place_of(reinterpret_cast<void*>(&dlsym_next));
   const int from = place_of(caller);

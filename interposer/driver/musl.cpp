@@ -42,7 +42,7 @@ std::uint32_t gnu_hash(const char* name) {
 
 // Finds a symbol through the table DT_GNU_HASH. This table has the number of buckets, the number of symbols
 // before the first hashed symbol, the number of words in the Bloom filter, a shift, the filter, the buckets,
-// and the hashes of the symbols. The last bit of a hash marks the end of its bucket.
+// and the hashes of the symbols. The lowest bit of a hash is set if the symbol is the last one of its bucket.
 const ElfW(Sym) * find(const Tables& tables, const char* name) {
   const std::uint32_t buckets = tables.hashes[0];
   const std::uint32_t first = tables.hashes[1];

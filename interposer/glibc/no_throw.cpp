@@ -13,8 +13,8 @@
 #include <memory>
 #include <new>
 
-// The definitions below are weak: if another part of libstdc++ brings the original functions after all, the
-// linker uses the original functions, and check_constructors.sh reports this fault.
+// The definitions below are weak. If another part of libstdc++ brings the original functions after all, the
+// linker uses the original functions. check_constructors.sh reports this fault.
 #define INSTEAD __attribute__((weak))
 
 namespace {

@@ -87,8 +87,8 @@ ssize_t getrandom(void* buffer, size_t size, unsigned flags) {
   return syscall(SYS_getrandom, buffer, size, flags);
 }
 
-// glibc's pthread_atfork() is part of each program and calls a function that musl lacks. A process without a
-// driver has nothing to do after a fork.
+// glibc's own pthread_atfork() is linked statically, and calls a function that musl lacks. With musl no
+// driver works, so this library has nothing to do after a fork.
 extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void* object)
     __attribute__((weak));
 extern void* __dso_handle HIDDEN;

@@ -202,7 +202,8 @@ SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
   return hooks::reset_primary(device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxReset_v2, device); });
 }
 
-// Reports a primary context as inactive if only the interposer has a reference to it.
+// Reports a primary context as inactive if only the interposer has a reference to it, or if the program has
+// reset the context.
 SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {
   const CUresult result = SHAREDGPU_REAL(cuDevicePrimaryCtxGetState, device, flags, active);
   Process* const mine = Process::get();
@@ -233,7 +234,7 @@ SHAREDGPU_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green) {
   const auto real = [=] { return SHAREDGPU_REAL(cuGreenCtxDestroy, green); };
   Process* const mine = Process::get();
   if (mine == nullptr) return real();
-  // The streams of a destroyed context are unusable from now on, and their captures have ended.
+  // The program cannot use the context's streams any more, so their captures end here.
   if (SHAREDGPU_REAL(cuCtxFromGreenCtx, &context, green) == CUDA_SUCCESS) mine->captures().drop(context);
   auto device = green_contexts().remove(green);
   if (!device) return real();

@@ -61,8 +61,8 @@ void forget(Process& process, CUcontext context) {
   backlog::forget_streams_of(context);
 }
 
-// Frees the memory that the program has in a context that remains although the program has no reference to
-// it.
+// Destroys the streams and frees the memory that the program has in `context`. The context itself remains,
+// since pools need it.
 void clear_out(Process& process, CUcontext context) {
   if (context == nullptr) return;
   process.contexts().destroy_streams(context);

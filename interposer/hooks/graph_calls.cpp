@@ -36,7 +36,7 @@ T read_as(Word address) {
 constexpr cuuint64_t kDeviceLaunch = 4;
 constexpr cuuint64_t kNodePriority = 8;
 
-// The nodes of `graph`, which make up the executable graph, or a child graph of it.
+// Reads the nodes of `graph`, from which `executable`, or a child graph in `executable`, has been made.
 GraphContents contents_of(Word executable, Word graph) {
   cuuint64_t flags = 0;
   const bool known = driver::call<CUresult(Word, cuuint64_t*)>(driver::Function::cuGraphExecGetFlags,
@@ -52,7 +52,7 @@ void set_step(Word graph, Word node, Step step) {
   graph_records().change(graph, node, [&](GraphNode& changed) { changed.step = std::move(shared); });
 }
 
-// `with_kernel`: the parameters are of the second version or a later one.
+// `with_kernel` is true if `parameters` points to a CUDA_KERNEL_NODE_PARAMS_v2.
 void set_kernel(Word graph, Word node, Word parameters, bool with_kernel) {
   const std::shared_ptr<const Step> before = graph_records().step(graph, node);
   if (before == nullptr) return;
@@ -61,7 +61,7 @@ void set_kernel(Word graph, Word node, Word parameters, bool with_kernel) {
               with_kernel ? sizeof kernel : offsetof(KernelNode, kernel));
   const auto* const its = std::get_if<KernelStep>(before.get());
   Step after = its != nullptr ? kernel_step(kernel, its->attributes) : UnknownStep{};
-  // A kernel that needs its graph still needs it.
+  // If the kernel could be launched only as a part of its graph, the update does not change this.
   if (its != nullptr && !its->arguments) std::get<KernelStep>(after).arguments.reset();
   set_step(graph, node, std::move(after));
 }

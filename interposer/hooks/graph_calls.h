@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program's calls that make and change executable graphs, for the records of these graphs. Needs no
-// cuda.h, since submit.cpp also wraps functions that the installed version lacks. Thread-safe.
+// Enters the program's calls that make and change executable graphs into the records of these graphs. Needs
+// no cuda.h, since submit.cpp also wraps functions that the installed cuda.h lacks. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,10 @@
 
 namespace sharedgpu::hooks {
 
-// The effect of a driver function on an executable graph, as its name shows: the function makes the graph,
-// updates the whole graph, updates one of its nodes, or changes the graph in a way that is not followed. Its
-// first argument is the graph or points to it. The second argument is the CUgraph, or the node.
+// The effect of a driver function on an executable graph, derived from the function's name. The function
+// makes the graph, updates the whole graph, updates one of its nodes, or changes the graph in a way that the
+// records do not follow. The function's first argument is the graph, or points to the graph. The second
+// argument is the CUgraph, or the node.
 enum class GraphForm { none, made, updated, copy, fill, child, lost };
 constexpr GraphForm graph_form(std::string_view name) {
   if (name.starts_with("cuGraphInstantiate")) return GraphForm::made;
@@ -21,7 +22,8 @@ constexpr GraphForm graph_form(std::string_view name) {
   return name == "cuGraphExecNodeSetParams" ? GraphForm::lost : GraphForm::none;
 }
 
-// The call has succeeded. `first`, `second` and `third` are its first arguments.
+// Enters a call that has succeeded into the records. `first`, `second` and `third` are the first three
+// arguments of the call.
 void note_graph_call(GraphForm form, std::uintptr_t first, std::uintptr_t second, std::uintptr_t third);
 
 }  // namespace sharedgpu::hooks

@@ -20,7 +20,7 @@ namespace {
 
 constinit std::atomic<bool> graphs_from_kernels{false};
 
-// Launches single steps on a stream. Each one passes the gate for itself.
+// Launches single steps on a stream. Each step passes the gate for itself.
 class StepLauncher {
  public:
   explicit StepLauncher(CUstream stream) : stream_(stream) {}
@@ -68,7 +68,7 @@ class StepLauncher {
         copy.srcMemoryType != CU_MEMORYTYPE_ARRAY && copy.dstMemoryType != CU_MEMORYTYPE_ARRAY;
     if (!linear || copy.Height > 1 || copy.Depth > 1)
       return SHAREDGPU_REAL(cuMemcpy3DAsync_v2, &copy, stream_);
-    // A single row may be longer than the longest pitch of a box.
+    // cuMemcpy3DAsync limits the pitch, and a single row may be longer than this limit.
     const CUdeviceptr target = start(copy.dstMemoryType, copy.dstHost, copy.dstDevice) + copy.dstXInBytes +
                                (copy.dstZ * copy.dstHeight + copy.dstY) * copy.dstPitch;
     const CUdeviceptr source = start(copy.srcMemoryType, copy.srcHost, copy.srcDevice) + copy.srcXInBytes +
@@ -105,9 +105,9 @@ class StepLauncher {
   CUstream stream_;
 };
 
-// If the driver refuses the first step with an effect, the graph is launched whole, so the program gets the
-// result of plain CUDA. If it refuses a later one, part of the graph is in the stream already, as when a
-// kernel of a graph fails: the rest is left out, and the program gets the error.
+// If the driver refuses the first step that is not empty, the graph is launched whole, so the program gets
+// the result of plain CUDA. If the driver refuses a later step, a part of the graph is already in the stream.
+// The remaining steps are then left out, and the program gets the error, as when a kernel of a graph fails.
 CUresult launch_singly(const GraphSnapshot& graph, CUstream stream, const std::function<CUresult()>& whole) {
   const StepLauncher launcher(stream);
   bool begun = false;
@@ -120,13 +120,13 @@ CUresult launch_singly(const GraphSnapshot& graph, CUstream stream, const std::f
   return CUDA_SUCCESS;
 }
 
-// The nodes of a graph may belong to any context of the process, and the driver does not tell to which one.
+// The nodes of a graph may belong to any context of the process, and the driver does not tell which one.
 bool one_context() {
   const Process* const mine = Process::get();
   return mine != nullptr && mine->contexts().count() == 1;
 }
 
-// A graph with a single kernel is like a launch of this kernel, which is timed.
+// A graph with a single kernel is launched like the kernel alone, so that the launch can be timed.
 bool should_run_singly(const GraphSnapshot& graph, const GraphLaunches& launches,
                        session::Residence& residence) {
   if (!graph.single || !launches.known || graph.uses.empty() || !one_context() ||

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches of graphs in an oversized process. A graph whose operands do not fit the window together, or that
-// has a single kernel, is launched node by node, so that operands change places between kernels and kernels
-// are timed. Any other graph is launched whole, after its operands have come in. Thread-safe.
+// Launches of graphs in an oversized process. A graph is launched node by node if its operands do not fit the
+// window together, or if it has a single kernel. Then handles can be exchanged between two kernels, and each
+// kernel can be timed. Any other graph is launched whole, after its operands have come in. Thread-safe.
 #pragma once
 
 #include <cuda.h>
@@ -10,12 +10,12 @@
 
 namespace sharedgpu::hooks {
 
-// Makes the program's call cuGraphLaunch. `own`: stream 0 means the per-thread default stream. `whole` passes
-// the gate, and launches the graph by the driver.
+// Carries out a call of cuGraphLaunch by the program. `own` is true if stream 0 means the per-thread default
+// stream. `whole` passes the gate, and calls the driver's cuGraphLaunch.
 CUresult launch_graph(CUgraphExec graph, CUstream stream, bool own, const std::function<CUresult()>& whole);
 
-// Call it if a graph has been instantiated that kernels can launch. No graph is launched node by node from
-// then on: a kernel can launch a graph only as a part of a graph.
+// Call it if the program has instantiated a graph that kernels can launch. From then on, no graph is launched
+// node by node: a kernel can launch a graph only if the kernel itself runs as a part of a graph.
 void kernels_launch_graphs();
 
 }  // namespace sharedgpu::hooks

@@ -55,7 +55,7 @@ constexpr Bytes kLeastRoom = mebibytes(2);
 
 // Requests memory from the arbiter, and repeats the call. The amount that a launch lacks is unknown, so the
 // function first requests the size of all nodes together. If nodes share memory, this size may be more than
-// can ever be granted, so after each refusal the function requests half as much.
+// can ever be granted, so each further request is for half as much.
 template <class Call>
 CUresult with_room(Pinning& memory, CUdevice device, Call call) {
   Kept& kept = graphs.kept[static_cast<std::size_t>(device)];

@@ -2,8 +2,8 @@
 // The memory of graphs. The driver allocates this memory when a graph with allocation nodes first runs, and
 // keeps it for later runs until the memory is trimmed. The addresses of this memory are fixed, so it cannot
 // be swapped, and counts as pinned. The amount that a launch will allocate is not known in advance, so the
-// amount is counted after the launch. The arbiter is asked for memory only if the driver has found too little
-// for the launch.
+// amount is counted after the launch. The interposer requests memory before a launch only if the driver has
+// already refused this launch for lack of memory.
 //
 // Thread-safe.
 #pragma once

@@ -20,8 +20,8 @@ using GetParams = CUresult(CUgraphNode node, KernelNode* parameters);
 using GetEdges = CUresult(CUgraph graph, CUgraphNode* from, CUgraphNode* to, EdgeKind* kinds,
                           std::size_t* count);
 
-// The attributes of nodes that launches have, too: by CUlaunchAttributeID, since older versions of cuda.h
-// lack some of them.
+// The attributes that a kernel's node and a kernel's launch have in common. They are numbers here, since
+// older versions of cuda.h lack some names of CUlaunchAttributeID.
 constexpr unsigned kPriority = 8;
 constexpr unsigned kOfLaunches[] = {
     1,          // access policy window
@@ -35,7 +35,7 @@ constexpr unsigned kOfLaunches[] = {
     14,         // preferred shared memory
     16,         // scheduling for NVLink
 };
-constexpr unsigned kLastAttribute = 31;  // the higher ones are unknown, too
+constexpr unsigned kLastAttribute = 31;  // the highest attribute that attributes_of() queries
 
 // Returns nullopt if the node has an attribute that only nodes of graphs have, or an unknown one. An
 // attribute whose value is zero is not set.
@@ -55,8 +55,8 @@ std::optional<std::vector<CUlaunchAttribute>> attributes_of(CUgraphNode node, bo
   return found;
 }
 
-// A graph reads and writes pageable host memory when its node runs. A single copy reads it at once, or makes
-// the program wait.
+// Returns true for pageable host memory. A node of a graph accesses such memory when the node runs. A copy
+// that belongs to no graph reads such memory at once, or makes the program wait.
 bool is_pageable(CUmemorytype type, const void* host, CUdeviceptr device) {
   if (type != CU_MEMORYTYPE_HOST && type != CU_MEMORYTYPE_UNIFIED) return false;
   const auto address = type == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(host) : device;
@@ -137,7 +137,8 @@ struct Reader {
     return node;
   }
 
-  // The order of the nodes. If there is none, their numbers.
+  // The order in which the nodes can run, as indices into `handles`. If no order is found, the order of
+  // `handles`.
   std::vector<std::size_t> order(CUgraph graph, const std::vector<CUgraphNode>& handles) {
     const auto edges = edges_of(graph, handles);
     auto found = edges ? order_of_nodes(handles.size(), *edges) : std::nullopt;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The nodes of a graph, as far as they can be launched without the graph. All parameters are copies, so the
-// program may change or destroy the graph meanwhile. Not thread-safe.
+// The nodes of a graph, with the parameters for launching them without the graph, where this is possible. All
+// parameters are copies, so the program may change or destroy the graph afterwards. Not thread-safe.
 #pragma once
 
 #include <cuda.h>
@@ -35,7 +35,7 @@ struct KernelStep {
   session::KernelUse use;
 };
 struct EmptyStep {};
-// A node that runs only as a part of its graph.
+// A node that can be launched only as a part of its graph.
 struct UnknownStep {};
 using Step = std::variant<UnknownStep, EmptyStep, KernelStep, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS>;
 
@@ -44,13 +44,14 @@ bool is_single(const Step& step);
 
 struct GraphNode {
   std::uintptr_t handle = 0;         // CUgraphNode
-  std::shared_ptr<const Step> step;  // never null; of a child graph an empty step
+  std::shared_ptr<const Step> step;  // never null; an EmptyStep for a child graph
   std::vector<GraphNode> children;   // the nodes of a child graph
 };
 
 struct GraphContents {
   std::vector<GraphNode> nodes;  // in an order in which they can run
-  // The dependencies permit it to launch the nodes one after the other. Otherwise the order has no meaning.
+  // True if launching the nodes one after the other in this order meets all dependencies. If false, the order
+  // has no meaning.
   bool ordered = true;
 };
 
@@ -59,7 +60,7 @@ struct GraphContents {
 GraphContents read_graph(CUgraph graph, bool priorities);
 
 Step copy_step(const CUDA_MEMCPY3D& copy);
-// A kernel with the attributes of `attributes`.
+// A step that launches the kernel of `node` with these attributes.
 Step kernel_step(const KernelNode& node, std::vector<CUlaunchAttribute> attributes);
 
 }  // namespace sharedgpu::hooks

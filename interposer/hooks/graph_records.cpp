@@ -79,7 +79,8 @@ void GraphRecords::instantiated(std::uintptr_t graph, GraphContents contents) {
   if (records_.size() >= kMostRecords && !records_.contains(graph)) return;
   Record& record = records_[graph];
   record.launches = std::make_shared<GraphLaunches>();
-  // Launches are followed only while the process is oversized. The driver has run the launches before.
+  // Launches are recorded only while the process is oversized. If it is not oversized yet, launches of this
+  // graph may follow that are not recorded.
   record.launches->known = oversize::is_active();
   set(record, std::move(contents));
 }
@@ -162,7 +163,7 @@ std::shared_ptr<GraphLaunches> GraphRecords::launches(std::uintptr_t graph) {
 
 CUresult GraphRecords::destroy(CUgraphExec graph) {
   std::shared_ptr<GraphLaunches> launches;
-  // In the child of a fork there is no process, and the mutex may be held for ever.
+  // In the child of a fork there is no `Process`, and the mutex may be held for ever.
   if (in_use() && Process::get() != nullptr) {
     const MutexLock lock(mutex_);
     if (const auto found = records_.find(reinterpret_cast<std::uintptr_t>(graph)); found != records_.end()) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executable graphs of the program, with their nodes as of the instantiation and all updates since.
-// Bounded: of graphs beyond the bound nothing is known. Thread-safe.
+// The executable graphs of the program, with their nodes: as they were instantiated, with all updates since.
+// The numbers of graphs and of nodes are bounded. Nothing is known about graphs beyond these bounds.
+// Thread-safe.
 #pragma once
 
 #include <cuda.h>
@@ -26,11 +27,12 @@ struct GraphSnapshot {
   bool single = true;                    // the steps can be launched one after the other
 };
 
-// The launches of an executable graph run one after the other, whatever their streams. The driver knows only
-// of launches of the whole graph. A thread holds the mutex while it launches the graph.
+// CUDA promises that the launches of an executable graph run one after the other, whatever their streams. The
+// driver cannot do this for launches node by node, so the interposer orders all launches. A thread holds the
+// mutex while it launches the graph.
 struct GraphLaunches {
   std::mutex mutex;
-  bool known = false;        // `last` comes after all launches so far, or there were none
+  bool known = false;        // all launches so far were submitted before the fence `last`, or there were none
   FencePtr last;             // null: no launch is known
   bool last_single = false;  // the last launch was made node by node
 };
@@ -42,18 +44,19 @@ class GraphRecords {
   bool in_use() const { return in_use_.load(std::memory_order_relaxed); }
   // The program has instantiated the graph.
   void instantiated(std::uintptr_t graph, GraphContents contents);
-  // The program has updated the whole graph, whose nodes are these from now on. Does nothing if nothing is
-  // known about the nodes so far.
+  // The program has updated the whole graph: its nodes are now those in `contents`. Does nothing if nothing
+  // is known about the graph's nodes so far.
   void updated(std::uintptr_t graph, GraphContents contents);
   // The program has updated a node. `apply` does the same to the record, but does not touch child graphs. If
   // the record has no such node, nothing is known about the nodes from now on.
   void change(std::uintptr_t graph, std::uintptr_t node, const std::function<void(GraphNode&)>& apply);
-  // The program has updated the child graph of a node. The driver knows the nodes of the child by handles
-  // that are not those of `child`, so an update of one of them makes the record unknown.
+  // The program has updated the child graph of a node. The driver's handles of the child's nodes differ from
+  // those in `child`. So after a later update of one of these nodes, nothing is known about the graph's
+  // nodes.
   void change_child(std::uintptr_t graph, std::uintptr_t node, GraphContents child);
 
-  // The program has changed the graph in a way that is not followed. Nothing is known about the nodes from
-  // now on.
+  // The program has changed the graph in a way that the record cannot follow. Nothing is known about the
+  // nodes from now on.
   void lost(std::uintptr_t graph);
 
   // The node's step; null if nothing is known about the node.
@@ -63,9 +66,9 @@ class GraphRecords {
   // Null if nothing is known about the graph.
   std::shared_ptr<GraphLaunches> launches(std::uintptr_t graph);
 
-  // Implements cuGraphExecDestroy. Waits for nodes that were launched singly, since the graph keeps objects
-  // alive that they use. If the nodes do not end, because they wait for the program, the graph is left as it
-  // is.
+  // Implements cuGraphExecDestroy. Waits for nodes that were launched singly, since they use objects that the
+  // graph keeps alive. If the nodes do not end within five seconds, because they wait for the program, the
+  // graph is not destroyed, but the result is CUDA_SUCCESS.
   CUresult destroy(CUgraphExec graph);
 
  private:
@@ -80,7 +83,8 @@ class GraphRecords {
   };
 
   Record* find_known(std::uintptr_t graph) REQUIRES(mutex_);
-  // The node, which is about to change; null if the record is unknown, maybe from now on.
+  // Finds a node that may be changed. If there is no such node, forgets the contents of the record, and
+  // returns null.
   GraphNode* find_node(Record& record, std::uintptr_t node) REQUIRES(mutex_);
   void set(Record& record, GraphContents contents) REQUIRES(mutex_);
   void forget(Record& record) REQUIRES(mutex_);

@@ -33,7 +33,8 @@ void scan(const std::byte* data, std::size_t size, std::size_t offset, std::vect
   }
 }
 
-// The buffer that `extra` describes: pairs of a key and a value, ended by a null key. Empty if there is none.
+// The argument buffer that `extra` describes; empty if `extra` describes no valid buffer. `extra` is a list
+// of pairs of a key and a value. A null key ends the list.
 std::span<const std::byte> buffer_of(std::uintptr_t extra) {
   const std::byte* data = nullptr;
   std::size_t size = 0;
@@ -64,7 +65,7 @@ bool visit_each(std::uintptr_t kernel, std::uintptr_t parameters, Visit visit) {
       info = Function::cuKernelGetParamInfo;  // the launch names a CUkernel
       result = driver::call<GetParamInfo>(info, kernel, index, &offset, &size);
     }
-    if (result != CUDA_SUCCESS) return result == CUDA_ERROR_INVALID_VALUE;  // there is no such argument
+    if (result != CUDA_SUCCESS) return result == CUDA_ERROR_INVALID_VALUE;  // true: all were visited
     if (values == nullptr || values[index] == nullptr || size > kMostBytes || offset > kMostBytes)
       return false;
     visit(values[index], size, offset);

@@ -40,8 +40,8 @@ SHAREDGPU_EXPORT CUresult cuMemFree(CUdeviceptr_v1 address) {
                             [=] { return SHAREDGPU_REAL(cuMemFree, address); });
 }
 
-// The driver's result for a GPU larger than 4 GiB is undocumented; the largest value that fits into 32 bits
-// is the closest.
+// The driver's result for a GPU larger than 4 GiB is undocumented; this function returns the largest 32-bit
+// value, which is the closest.
 SHAREDGPU_EXPORT CUresult cuMemGetInfo(unsigned int* free, unsigned int* total) {
   CUresult result = SHAREDGPU_REAL(cuMemGetInfo, free, total);
   auto* own = result == CUDA_SUCCESS ? process::current_session() : nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the driver allocates for the program. This memory counts as pinned. Native memory is allocated
-// only while the lease is held: the other tenants have then evicted enough memory.
+// Native memory: memory that the driver itself allocates for the program. Native memory counts as pinned. It
+// is allocated only while the lease is held, since the other tenants have then evicted enough memory.
 #pragma once
 
 #include "interposer/driver/call.h"
@@ -10,9 +10,9 @@
 
 namespace sharedgpu::hooks {
 
-// Decides whether to retry an allocation that the arbiter has granted: the memory for this allocation may be
-// memory of another process that the driver has not freed yet. The program sees CUDA_ERROR_OUT_OF_MEMORY only
-// if the retries fail for a while.
+// Decides whether to retry an allocation that the arbiter has granted. Another process may have given up the
+// memory for this allocation, but the driver may not have freed this memory yet. The program sees
+// CUDA_ERROR_OUT_OF_MEMORY only if the retries fail for two seconds.
 class Patience {
  public:
   bool worth_another_try(CUresult result);
@@ -36,7 +36,8 @@ unsigned long long key_of(Handle handle) {
 }
 
 // Calls `real`, which stores a new handle in *result. The memory is not counted if the current device is
-// unmanaged, or if `size` exceeds the memory of every GPU: in the second case the driver refuses the call.
+// unmanaged. It is not counted either if `size` exceeds the memory of every GPU, since the driver then
+// refuses the call.
 template <class Handle, class Call>
 CUresult allocate_native(Pinned::Kind kind, Handle* result, Bytes size, Call real) {
   Pinning* memory = process::current_memory();

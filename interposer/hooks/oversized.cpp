@@ -23,9 +23,9 @@ using GetName = CUresult(const char** name, std::uintptr_t kernel);
 using Load = CUresult(std::uintptr_t kernel);
 using ElapsedTime = CUresult(float* milliseconds, CUevent start, CUevent end);
 
-// A kernel that takes longer may wait for the program.
+// A kernel that takes longer than this may be waiting for the program.
 constexpr Nanoseconds kLongestTrial = 5s;
-// If the turn ends before the exchange, the exchange is made in the next turn, but not for ever.
+// If the turn ends before the exchange, the thread tries again in the next turn, in this many turns at most.
 constexpr unsigned kMostTurns = 3;
 
 }  // namespace
@@ -67,7 +67,7 @@ OversizedLaunch::OversizedLaunch(const KernelLaunch& launch) {
                                .arguments = kernel_arguments(launch.kernel, launch.parameters, launch.extra)};
   if (use.arguments.empty()) return;
   session::Residence::Choice choice = residence->choose({&use, 1}, gate::now());
-  // The time of a launch whose operands are somewhere else than expected tells nothing.
+  // If an operand is not where choose() expects it, the time of the launch tells nothing about the kernel.
   if (!bring_in(*session, choice.exchange) || !choice.timed) return;
   work_ = std::make_unique<Work>();
   work_->residence = residence;
@@ -75,7 +75,8 @@ OversizedLaunch::OversizedLaunch(const KernelLaunch& launch) {
   work_->stream = launch.stream != 0 ? reinterpret_cast<CUstream>(launch.stream)
                   : launch.own       ? CU_STREAM_PER_THREAD
                                      : CU_STREAM_LEGACY;
-  // The driver may load a kernel's code only at its first launch, which would take a part of the time.
+  // The driver may load a kernel's code only at the kernel's first launch. The measured time would then
+  // include the loading.
   const driver::BesideCaptures beside;
   driver::call<Load>(driver::Function::cuFuncLoad, launch.kernel);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernel launches of an oversized process: before the launch, the operands that must be on the GPU come in;
-// the launch is timed if its time tells something about the kernel.
+// Kernel launches of an oversized process. Before the launch, handles that the kernel needs come into the
+// window if this is worth the time. The launch is timed if KernelCosts needs its time.
 //
-// Needs no cuda.h, since submit.cpp also wraps functions that the installed version lacks.
+// Needs no cuda.h, since submit.cpp also wraps functions that the installed cuda.h lacks.
 #pragma once
 
 #include <cstddef>
@@ -48,8 +48,10 @@ KernelLaunch kernel_launch(std::uintptr_t stream, bool own, Words... words) {
   return launch;
 }
 
-// Made before the gate, and destroyed behind it. begin() and end() are called inside the gate, around the
-// launch. If nothing is to be done, all of this has no effect. The destructor may wait for the kernel.
+// A thread makes this object before it enters the gate, and destroys the object after it has left the gate.
+// The thread calls begin() and end() inside the gate, before and after the launch. The constructor may wait
+// for an exchange, and the destructor may wait for the kernel. If there is nothing to do, all of this has no
+// effect.
 class OversizedLaunch {
  public:
   explicit OversizedLaunch(const KernelLaunch& launch);
@@ -64,8 +66,9 @@ class OversizedLaunch {
   std::unique_ptr<Work> work_;
 };
 
-// The session of the calling thread's GPU, if its memory may be exchanged now; otherwise null. Captured work
-// does not run now. Inside the gate, the thread must not wait for the turn thread.
+// The session of the calling thread's GPU, if its memory may be exchanged now; otherwise null. The result is
+// null during a capture, since captured work does not run now. The result is null inside the gate, since the
+// thread must not wait for the turn thread there.
 session::DeviceSession* oversized_session();
 
 // Carries out the exchange before a launch. Returns false if a handle that should come in is still away.

@@ -16,8 +16,8 @@ namespace {
 // handle or address to another thread at once.
 struct Own {
   std::mutex mutex;
-  // Each key is the accounting of a device, which counts the memory. The program's host memory is counted for
-  // any one of the devices.
+  // Each key is the accounting of a device, which counts the memory. Host memory that the program creates is
+  // counted with the first device.
   std::map<Pinning*, OwnMemory> memories;
   std::map<Pinning*, OwnMemory> hosts;
 };

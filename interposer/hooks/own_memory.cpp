@@ -14,7 +14,7 @@ Bytes OwnMemory::released(Handle handle) {
   const auto found = handles_.find(handle);
   if (found == handles_.end()) return {};
   const PiecePtr piece = found->second.piece;
-  // Without a reference, the driver may reuse the handle for other memory.
+  // If no reference to the handle is left, the driver may reuse the handle for other memory.
   if (--found->second.count == 0) handles_.erase(found);
   return drop(*piece);
 }

@@ -87,8 +87,8 @@ Peers& peers() {
   return *made;
 }
 
-// Makes a copy by calling `plain` or `peer`. `plain` makes the program's call; `peer` calls cuMemcpyPeer with
-// a context of each device, and is called if the interposer has allocated the source and the destination on
+// Makes a copy by calling `plain` or `peer`. `plain` makes the program's call. `peer` calls cuMemcpyPeer with
+// a context of each device. It is called if the interposer has allocated the source and the destination on
 // different devices. Without sharedgpu, CUDA copies memory of cuMemAlloc between devices even without peer
 // access. Without access, mapped memory can be copied between devices only by cuMemcpyPeer.
 template <class Plain, class Peer>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Peer access: which devices' work may use the memory of which other devices.
 //
-// Needs no cuda.h, since submit.cpp also wraps functions that the installed version lacks. Thread-safe.
+// Needs no cuda.h, since submit.cpp also wraps functions that the installed cuda.h lacks. Thread-safe.
 #pragma once
 
 namespace sharedgpu::hooks {
@@ -14,7 +14,7 @@ void open_to_peer(int device, int owner);
 // Returns false if no new access was given.
 bool open_to_current();
 
-// Makes a copy by calling `real`. The driver copies cuMemAlloc's memory of any device, whichever context is
+// Makes a copy by calling `call`. The driver copies cuMemAlloc's memory of any device, whichever context is
 // current. The driver copies memory mapped by cuMemMap, such as the interposer's, only if the device of the
 // current context has access to this memory. Without access, the driver copies nothing and returns
 // CUDA_ERROR_INVALID_VALUE, and a capture stays valid (measured on two H200). If a copy fails with

@@ -42,7 +42,7 @@ bool is_done() {
   return mine == nullptr || mine->contexts().done();
 }
 
-// An argument of give_back_of() and give_back_unused(): a pool then releases all of its unused memory.
+// With this argument, give_back_of() and give_back_unused() release all unused memory of a pool.
 constexpr auto nothing = [](const auto& /*pool*/) { return Bytes{}; };
 
 }  // namespace
@@ -337,8 +337,8 @@ void Pools::tend() {
 }
 
 // Trims the pinned pools. The driver itself trims them when the GPU has no memory left. But if the arbiter
-// refuses memory while the GPU still has free memory, the driver does not know that memory is short, so the
-// interposer trims the pools. The lock is held so that no pool is destroyed while this function uses it.
+// refuses memory while the GPU still has free memory, the driver does not know that memory is short. So the
+// interposer trims the pools then. The lock is held so that no pool is destroyed while this function uses it.
 bool Pools::trim_pinned() {
   if (gate::capturing()) return false;
   bool any = false;

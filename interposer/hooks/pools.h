@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program's memory pools. Ordinary device pools get their memory from the swap or managed backend. All
-// other pools (pools that can be shared with other processes, and every pool with the native backend) are the
-// driver's own, and the memory that they keep counts as pinned.
+// other pools are the driver's own, and the memory that they keep counts as pinned: pools that can be shared
+// with other processes, and every pool with the native backend.
 //
 // Thread-safe.
 #pragma once
@@ -114,8 +114,8 @@ class Pools {
  private:
   struct Pool {
     CUmemoryPool handle = nullptr;  // null: the program has destroyed the pool
-    bool leaving = false;  // true while the program is destroying the pool; only an allocation from the pool
-                           // then queries the driver about it
+    bool leaving = false;  // true while the program is destroying the pool; meanwhile, only allocations from
+                           // the pool query the driver about the pool
     CUdevice device = 0;
     Kind kind = Kind::swapped;
     Bytes most{~0ull};

@@ -10,7 +10,7 @@ using tracking::Primary;
 
 namespace {
 
-// Takes a reference and releases it again, since the driver returns the primary context only with a
+// Takes a reference and releases it again, since the driver returns a primary context only together with a
 // reference.
 CUresult ask_name(CUdevice device, CUcontext* context) {
   const CUresult result = SHAREDGPU_REAL(cuDevicePrimaryCtxRetain, context, device);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program's queries about memory. The answers are consistent: the GPU is as large as the arbiter's
-// capacity, and all memory of the interposer is reported as being on the GPU, even while it is evicted.
+// The program's queries about memory. The answers are consistent. The reported size of the GPU is the
+// arbiter's capacity. All memory of the interposer is reported as being on the GPU, even while it is evicted.
 #include <cstring>
 
 #include "interposer/driver/call.h"

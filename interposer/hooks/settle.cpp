@@ -13,8 +13,8 @@ namespace sharedgpu::hooks {
 
 namespace {
 
-// If this many exchanges cannot bring the memory to the GPU, it does not fit on the GPU beside the pinned
-// memory.
+// If this many exchanges cannot bring the memory to the GPU, the memory does not fit on the GPU beside the
+// pinned memory.
 constexpr unsigned kMostExchanges = 8;
 
 session::DeviceSession* session_with(const Memory& memory) {

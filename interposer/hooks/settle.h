@@ -13,15 +13,16 @@ namespace sharedgpu::hooks {
 struct Allocation : Place {
   std::optional<Pooled> pooled;
 };
-// The allocation that `address` lies in; nullopt if none.
+// The allocation that contains `address`; nullopt if there is none.
 std::optional<Allocation> allocation_at(CUdeviceptr address);
 
 // Pins a part of an allocation in place, during a turn of this process. Returns CUDA_SUCCESS or a driver
 // error code.
 CUresult settle(const Place& place, CUdeviceptr address, Bytes size);
-// Repeats `attempt`, which pins the memory in place, in turns of this process while it returns
-// CUDA_ERROR_NOT_READY. Between two attempts, moves memory that is away to the GPU, and makes the memory one
-// handle if Memory::to_merge() requires that. Returns CUDA_ERROR_OUT_OF_MEMORY if this fails.
+// Calls `attempt`, which pins the memory in place, until the result is not CUDA_ERROR_NOT_READY, and returns
+// this result. Before each call, waits for a turn of this process. Between two calls, moves memory that is
+// away to the GPU, and makes the memory one handle if Memory::to_merge() requires that. Returns
+// CUDA_ERROR_OUT_OF_MEMORY if the memory cannot be moved or made one handle.
 CUresult settle_with(Memory& memory, CUdeviceptr address, Bytes size,
                      const std::function<CUresult()>& attempt);
 // Pins the whole allocation.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that give access to device memory to a network card or a multicast object. The card or object
-// keeps the physical addresses of the memory, so the memory is pinned in place first. Without sharedgpu, the
-// driver refuses some of these calls for memory of cuMemAlloc. The interposer refuses them, too, although the
-// driver would accept the interposer's memory.
+// Functions that let a network card or a multicast object access device memory. The card or object keeps the
+// physical addresses of the memory, so the memory is pinned in place first. Without sharedgpu, the driver
+// refuses some of these calls for memory of cuMemAlloc. The interposer refuses them, too, although the driver
+// would accept the interposer's memory.
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams and their captures. The idle watch queries the streams. During a capture no thread may synchronize.
-// So no drain can finish, and work may pass a closed gate until the capture ends.
+// Streams and their captures. The turn thread queries the streams to detect idleness. During a capture no
+// thread may synchronize. So no drain can finish, and work may pass a closed gate until the capture ends.
 #include <optional>
 
 #include "interposer/backlog/in_order.h"
@@ -52,9 +52,9 @@ CUresult begin(CUstream stream, Call real) {
   return result;
 }
 
-// Removes the capture if the driver has ended it. An error does not show whether the capture has ended: the
-// driver ends an invalidated capture with an error, but for wrong arguments it returns an error and does not
-// end the capture.
+// Removes the capture if the driver has ended it. An error does not show whether the capture has ended. If
+// the capture was invalidated, the driver returns an error and ends the capture. If the arguments are wrong,
+// the driver returns an error and does not end the capture.
 CUresult end(CUstream stream, CUresult result) {
   Process* const mine = Process::get();
   if (mine == nullptr || !mine->captures().contain(stream)) return result;

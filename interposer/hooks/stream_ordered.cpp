@@ -116,8 +116,9 @@ SHAREDGPU_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, std::size_t keep) {
   return result;
 }
 
-// Gives the other device access to all swappable memory, not only to this pool. If sharedgpu does not manage
-// the other device, the driver serves all later allocations from the pool.
+// Each device that gets access to the pool also gets access to all other swappable memory of the pool's
+// device. If a location that gets access is not a device that sharedgpu manages, the driver serves all later
+// allocations from the pool.
 SHAREDGPU_EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* access,
                                              std::size_t count) {
   const CUresult result = SHAREDGPU_REAL(cuMemPoolSetAccess, pool, access, count);

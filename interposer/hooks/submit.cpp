@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The wrappers of all functions that give work to the GPU, made from the SUBMIT lines of functions.def.
 //
-// Each parameter of these functions is an integer, an enumeration, a pointer or a struct of eight bytes: one
-// register or one stack slot in the calling conventions of both x86-64 and AArch64. So a wrapper passes each
-// argument as a word, without knowing its type. Functions that the installed cuda.h does not declare get
-// wrappers, too. tests/unit/interposer/driver/functions.cpp checks the number of arguments against cuda.h.
+// Each parameter of these functions is an integer, an enumeration, a pointer or a struct of eight bytes. In
+// the calling conventions of both x86-64 and AArch64, it takes one register or one stack slot. So a wrapper
+// passes each argument as a word, without knowing its type. Functions that the installed cuda.h does not
+// declare get wrappers, too. tests/unit/interposer/driver/functions.cpp checks the number of arguments
+// against cuda.h.
 #include <cstdint>
 
 #include "interposer/backlog/in_order.h"

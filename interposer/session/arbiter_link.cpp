@@ -54,9 +54,10 @@ void ArbiterLink::set_gpu(const Attach& attach, const ReportSource* reports) {
   has_gpu_.store(true, std::memory_order_release);
 }
 
-// A report that requests nothing must not lower `away` by the part of the window that another message
-// requests. Otherwise the arbiter would take the next, smaller request for a growth of away memory, and would
-// grant it without room on the GPU.
+// While a thread requests a wider window, `now.beyond` is already smaller by `now.widening`. A message
+// without a request must not report this smaller value. Otherwise, if the arbiter refuses, the next request
+// for a smaller part looks like growth of away memory, and the arbiter would grant it without room on the
+// GPU.
 Usage ArbiterLink::usage(std::uint64_t request, bool stuck) const {
   const ReportSource::Reading now = reports().reading();
   const bool requests = request != 0 && request != kNobody;
@@ -120,15 +121,15 @@ void ArbiterLink::note_silence() {
   if (!silent_.exchange(true, std::memory_order_acq_rel)) debug("the arbiter does not answer");
 }
 
-// Sends a message, unless the program has closed our descriptor: its number may then refer to a file of the
-// program, to which we must not write.
+// Sends a message, unless the program has closed our descriptor. After that, the descriptor's number may
+// refer to a file of the program, to which we must not write.
 int ArbiterLink::send(const Message& message, int descriptor) {
   return socket_.is(channel_.fd()) ? channel_.send(message, descriptor) : EBADF;
 }
 
 int ArbiterLink::send_all() {
-  // usage(true) sets `stuck` before `usage`, so this function must read `usage` first. A flag that is set
-  // from here on wakes this thread again.
+  // Outbox::usage(true) sets the flag `stuck` before the flag `usage`, so this function must read `usage`
+  // first. A flag that is set from here on wakes this thread again.
   const bool changed = outbox_.take(Outbox::Flag::usage);
   const bool stuck = outbox_.take(Outbox::Flag::stuck);
   if (changed || stuck)
@@ -150,8 +151,9 @@ int ArbiterLink::send_all() {
   return 0;
 }
 
-// While a thread requests growth, a claim states this growth, too, so the arbiter may refuse it, or take it
-// for a request for away memory. So the claim is sent again when no thread requests growth.
+// A claim requests growth that has already happened. While a thread requests growth, the claim includes this
+// growth, too. So the arbiter may refuse the claim, or take it for a request for away memory. Therefore the
+// claim is sent again when no thread requests growth.
 int ArbiterLink::send_claim() {
   const bool grows = requests_.any(MessageType::usage);
   const bool claims = outbox_.take(Outbox::Flag::claim);
@@ -160,8 +162,8 @@ int ArbiterLink::send_claim() {
   return tell(usage(kNobody));
 }
 
-// Sends a Usage or Ready, with the totals since the connection began. An arbiter that does not know
-// `exchanges` ignores them, so they stay unreported for the next arbiter.
+// Sends a Usage or Ready, with the totals since the connection began. An arbiter that does not know the field
+// `exchanges` ignores it. These totals then stay unreported until an arbiter knows the field.
 template <class Body>
 int ArbiterLink::tell(Body body) {
   Totals now = told_;
@@ -246,8 +248,8 @@ void ArbiterLink::send_piece(const Wanted& wanted, UniqueFd importer) {
 }
 
 void ArbiterLink::handle(const Message& message, UniqueFd descriptor) {
-  // Reads the gate's state from the lease page before any thread continues: after a grant that takes effect
-  // only in the next turn, the thread must find the gate closed.
+  // Reads the gate's state from the lease page before the message lets a thread continue. After a grant that
+  // takes effect only in the next turn, the thread must find the gate closed.
   gate::is_open();
   switch (message.type) {
     case MessageType::attached:
@@ -342,8 +344,8 @@ bool ArbiterLink::reconnect() {
     const MemoryUse mine = reports().use();
     Hello hello{.token = settings_.token,
                 .resuming = 1,
-                // If memory was allocated during a drain, it has to become resident before the gate can open
-                // again.
+                // Memory that was allocated during a drain has to become resident before the gate can open
+                // again. Until then, the session does not report that it holds the lease.
                 .held = gate::held() && (gate::is_open() || mine.resident >= mine.swappable),
                 .wants = gate::wanted(),
                 .backend = backend_.load(std::memory_order_relaxed),

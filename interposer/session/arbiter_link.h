@@ -47,7 +47,7 @@ class ArbiterLink {
   // The time at which the connection was lost; zero while there is a connection.
   Nanoseconds lost_since() const { return Nanoseconds(lost_since_.load(std::memory_order_acquire)); }
   Backend backend() const { return backend_.load(std::memory_order_relaxed); }
-  // The last Attached permits away memory.
+  // Returns true if the last Attached message permits away memory.
   bool may_be_oversized() const { return may_be_oversized_.load(std::memory_order_relaxed); }
 
  private:
@@ -99,7 +99,8 @@ class ArbiterLink {
   Attach attach_;  // written once by set_gpu(), constant afterwards
   std::atomic<bool> has_gpu_{false};
   bool refused_ = false;
-  // The totals that were reported so far, on all connections, and their part on earlier connections.
+  // told_: the totals reported so far, on all connections. told_before_: the totals reported on earlier
+  // connections.
   struct Totals {
     Traffic moved;
     Exchanges exchanges;

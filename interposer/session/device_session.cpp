@@ -36,7 +36,8 @@ constexpr Nanoseconds kPatience = 100ms;        // time between two checks for a
 constexpr Nanoseconds kExporterPatience = 10s;  // a longer silence means that the exporting process is
                                                 // stopped
 constexpr unsigned kSaidOption = 1, kSaidGpu = 2;
-// Work that does not end, or the end of a turn, may prevent an exchange.
+// The most exchanges that make_room() tries. Work that does not end, or the end of a turn, may prevent an
+// exchange.
 constexpr unsigned kMostExchanges = 8;
 
 // The memory that the driver takes for a context cannot be measured while other processes start and end. So
@@ -135,8 +136,8 @@ void DeviceSession::attach(CUdevice device) {
         static_cast<unsigned long long>(capacity_.count >> 20));
 }
 
-// Called whenever a window opens, which may happen on several threads. The object is never freed, like the
-// memory.
+// Called whenever a window opens. Several threads may call it at once. Like the memory object, the Residence
+// is never freed.
 void DeviceSession::went_oversized() {
   if (residence() != nullptr) return;
   auto* fresh = new Residence(*memory()->away_memory(), totals_);
@@ -199,8 +200,8 @@ bool DeviceSession::ask(Request& request, Nanoseconds patience, Nanoseconds dead
   bool answered = false;
   bool pinged = false;
   std::uint64_t words = link_.words();
-  // The arbiter's silence is summed up over waits of at most kPatience each, so that a time in which this
-  // process was stopped does not count as silence.
+  // The arbiter's silence is the sum of waits of at most kPatience each. So a time in which this process was
+  // stopped does not count as silence.
   for (Nanoseconds silence{}, waited{};;) {
     std::uint32_t seen = request.done.seen();
     answered = requests_.answered(request);
@@ -240,8 +241,9 @@ Books::Answer DeviceSession::grow() {
     return {.granted = verdict.granted != 0, .host_most = verdict.host_most};
   }
   // Without an arbiter the growth is granted, and only the driver's own limit remains. While the lease is
-  // held, all memory must be resident, so the resident limit grows, too. If the arbiter only hangs, it
-  // decides later about the withdrawn request, so the session also states what it has then.
+  // held, all memory must be resident, so the resident limit grows, too. If the arbiter only hangs, it will
+  // decide about the withdrawn request later. So the session also sends a claim, which states the session's
+  // memory.
   Memory* mine = memory();
   if (mine != nullptr && gate::held()) mine->set_allowed(std::max(mine->allowed(), mine->use().swappable));
   outbox_.claim();
@@ -284,7 +286,8 @@ shared_memory::Imports::Answer DeviceSession::import_piece(LoanName name, std::u
   }
 }
 
-// The arbiter does not know how much of the job's host memory the program itself uses now.
+// The arbiter does not know how much of the job's host memory the program itself uses now. So this function
+// limits `free` to growth for which there is host memory, if growth would need host memory.
 MemoryView DeviceSession::view() {
   MemoryView view = ask_view();
   Memory* const mine = memory();

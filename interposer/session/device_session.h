@@ -51,8 +51,8 @@ class DeviceSession final : public Books {
   Bytes usual_context() const { return usual_context_; }
   // The figures that cuMemGetInfo reports.
   MemoryView view();
-  // Called when the contexts of the GPU have changed: selects the context in which the memory is copied, and
-  // reports the size of the contexts, which cannot be swapped.
+  // Called when the contexts of the GPU have changed. Selects the context in which the memory is copied.
+  // Reports the size of the contexts, which cannot be swapped.
   void follow();
 
   // Permits or forbids that another device accesses the memory; a ban affects only memory that is mapped
@@ -70,7 +70,7 @@ class DeviceSession final : public Books {
   bool make_room() override;
   bool still_lent(CUdeviceptr base) override { return exports_.still_lent(base); }
 
-  // Decides about kernel launches; null if no memory of the session is beyond the window.
+  // Decides which handles are exchanged before kernel launches; null if the session was never oversized.
   Residence* residence() const { return residence_.load(std::memory_order_acquire); }
   // See TurnWorker.
   ExchangeResult exchange(std::vector<CUdeviceptr> out, std::vector<CUdeviceptr> in) {

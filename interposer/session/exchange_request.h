@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A request of a thread of the program to exchange handles, or to make one handle of several, which the turn
-// thread carries out. The thread may cancel the request until handles begin to move. Thread-safe.
+// A request of a thread of the program to exchange handles, or to make one handle of several. The turn thread
+// carries out the request. The requesting thread may cancel the request until handles begin to move.
+// Thread-safe.
 #pragma once
 
 #include <cuda.h>
@@ -46,9 +47,9 @@ class ExchangeRequest {
   bool done() const { return state_.load(std::memory_order_acquire) == State::done; }
   ExchangeResult result() const { return result_; }  // call it only if done()
 
-  // For the turn thread. begin() is called with the number of the gate's pause before the drain, move()
-  // before the first handle moves; both return false if the request has been cancelled. end() is called last,
-  // in any case.
+  // For the turn thread. begin() is called before the drain, with the number of the gate's pause. move() is
+  // called before the first handle moves. Both return false if the request has been cancelled. end() is
+  // called last, in any case.
   bool begin(std::uint32_t pause) {
     pause_ = pause;
     return advance(State::waiting, State::draining);

@@ -12,7 +12,7 @@ namespace sharedgpu::session {
 
 class ExchangeTotals {
  public:
-  // An exchange has moved handles for the time `took`, and has copied `moved`.
+  // An exchange has moved handles. Moving them took `took`, and `moved` has the bytes that were copied.
   void add_move(Traffic moved, Nanoseconds took) {
     const Bytes copied = std::max(moved.evicted, moved.restored);
     const double seconds = std::chrono::duration<double>(took).count();

@@ -8,7 +8,7 @@ namespace sharedgpu {
 [[gnu::format(printf, 1, 2)]] void say(const char* format, ...);
 
 // Writes a line that the user did not ask for, such as a notice of the arbiter. Writes nothing unless
-// standard error still is the file that it was at keep_stderr(), see log.cpp.
+// standard error still refers to the same file as at the call of keep_stderr(); see log.cpp.
 [[gnu::format(printf, 1, 2)]] void mention(const char* format, ...);
 // Call when the program uses a GPU for the first time. Later calls do nothing.
 void keep_stderr();

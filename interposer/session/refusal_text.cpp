@@ -69,7 +69,7 @@ constexpr char kMeanwhile[] = " could never hold more than %llu MiB of it while 
 
 // The job's limit must suffice for the job's own data and for the evicted memory. If the site uses the
 // job_submit plugin, the plugin adds the memory of the units to the memory that the user states in the
-// option, so the job gets at least this limit.
+// option. So the job gets at least this limit.
 void describe_job(Writer& writer, const RefusalReply& why, Bytes host_used, const Words& words) {
   writer.add("this job's host memory");
   writer.add(kMeanwhile, in_mebibytes(why.most));

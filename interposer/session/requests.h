@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The requests to the arbiter whose answers application threads wait for.
+// Requests of application threads to the arbiter. Each thread waits until its request is answered.
 //
-// Thread-safe. A request lives on the stack of the thread that makes it. After a lost connection the request
-// is sent again, so the death of the arbiter only prolongs the wait.
+// Thread-safe. A request is on the stack of the thread that makes it. After a lost connection the request is
+// sent again, so the death of the arbiter only prolongs the wait.
 #pragma once
 
 #include <mutex>

@@ -3,8 +3,8 @@
 // the times of launches.
 //
 // A launch names its operands by the addresses in its arguments. A handle that is away comes in when launches
-// have lost as much time by it as an exchange takes (oversize/debts.h). A wrong decision costs time only.
-// Thread-safe.
+// have lost as much time because of it as its exchange costs (oversize/debts.h). A wrong decision costs time
+// only. Thread-safe.
 #pragma once
 
 #include <cuda.h>
@@ -36,7 +36,7 @@ struct KernelUse {
   std::vector<Argument> arguments;
 };
 
-// The handles to exchange before a launch; none if `in` is empty.
+// The handles to exchange before a launch. If `in` is empty, nothing is exchanged.
 struct ExchangeChoice {
   std::vector<CUdeviceptr> out;
   std::vector<CUdeviceptr> in;
@@ -44,7 +44,7 @@ struct ExchangeChoice {
 
 class Residence {
  public:
-  // The arguments outlive the object.
+  // `memory` and `totals` must outlive this object.
   Residence(AwayMemory& memory, ExchangeTotals& totals);
 
   struct Choice {
@@ -55,20 +55,23 @@ class Residence {
   };
   // `kernels`: the kernels of the launch, in their order; a graph has several.
   Choice choose(std::span<const KernelUse> kernels, Nanoseconds now);
-  // Returns true if the window cannot hold all operands together that the kernels need on the GPU, so they
-  // should change places between the kernels. False also while no exchange is tried.
+  // Returns true if the window cannot hold, all at once, the operands that the kernels need on the GPU.
+  // Handles should then be exchanged between the kernels. Returns false also while exchanges pause after a
+  // failure.
   bool exceeds_window(std::span<const KernelUse> kernels, Nanoseconds now);
-  // The exchange that brings in these handles, which must be on the GPU for another reason.
+  // The exchange that brings in these handles. Call it if the handles must be on the GPU for a reason other
+  // than a launch.
   ExchangeChoice choose(const std::vector<AwayHandle>& handles);
-  // The handles that should leave if `size` bytes of the window are needed for other memory; none if there
-  // are not enough.
+  // The handles that should leave if `size` bytes of the window are needed for other memory; an empty list if
+  // all handles together are too small.
   std::vector<CUdeviceptr> leavers(Bytes size);
   // The exchange has ended, or has been given up.
   void exchanged(const ExchangeChoice& exchange, const ExchangeResult& result, Nanoseconds now);
   // The launch has taken `took` on the GPU.
   void ran(const Choice& choice, Nanoseconds took);
   // The launch has not ended while the thread waited for it; the kernel has been running for `ran_for`, or
-  // for zero if it has not begun. It may wait for the program, so no launch is timed for a while.
+  // for zero if it has not begun. The kernel may be waiting for the program, so no launch is timed for a
+  // while.
   void did_not_end(const Choice& choice, Nanoseconds ran_for, Nanoseconds now);
 
  private:
@@ -87,7 +90,7 @@ class Residence {
   struct Use {
     AwayHandle handle;
     KernelCosts::Key key;
-    std::size_t operand = 0;  // index of the kernel's operand
+    std::size_t operand = 0;  // index in Choice::operands
   };
   std::vector<Use> uses_of(std::span<const KernelUse> kernels, std::vector<KernelCosts::Operand>& operands);
   bool is_need(const KernelCosts::Key& key) const;
@@ -95,7 +98,7 @@ class Residence {
   ExchangeChoice plan_for(const std::vector<AwayHandle>& wanted);
   std::vector<Candidate> candidates() const;
 
-  // The nanoseconds for each byte that an exchange is expected to take.
+  // The nanoseconds per byte that an exchange is expected to take.
   double per_byte() const;
   void add_slowed(double nanoseconds);
   void learn(const Choice& choice, Nanoseconds took);
@@ -106,7 +109,7 @@ class Residence {
   NeedOrder order_;
   KernelCosts costs_;
   Debts debts_;
-  // Nanoseconds for each byte that the last exchanges took; at first all are estimates.
+  // Nanoseconds per byte of the last exchanges. At first all values are the estimate.
   std::array<double, 8> took_;
   std::size_t measured_ = 0;  // the number of measured exchanges
   Pause exchanges_;

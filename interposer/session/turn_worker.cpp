@@ -149,7 +149,7 @@ ExchangeResult TurnWorker::exchange(std::vector<CUdeviceptr> out, std::vector<CU
   const ExchangeResult result =
       request(std::make_shared<ExchangeRequest>(std::move(out), std::move(in)), kDrainPatience);
   totals_.add_wait(now() - begun);
-  outbox_.usage(false);  // the process may end at any time
+  outbox_.usage(false);  // reports the new totals now, since the process may end at any time
   return result;
 }
 
@@ -171,8 +171,8 @@ ExchangeResult TurnWorker::request(const std::shared_ptr<ExchangeRequest>& reque
 }
 
 // The process holds the lease throughout. If the arbiter revokes the lease meanwhile, the turn thread obeys
-// afterwards. After a failure of the driver, a handle may be without memory, which only a restore can give
-// it. Until a restore has succeeded, in this turn or the next one, the gate stays paused.
+// afterwards. After a failure of the driver, a handle may lack physical memory until a restore succeeds. The
+// gate stays paused until then, in this turn or the next one.
 LeasePhase TurnWorker::exchange(ExchangeRequest& request) {
   Memory* const mine = memory();
   const bool movable = mine != nullptr && mine->away_memory() != nullptr;

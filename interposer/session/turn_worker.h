@@ -72,7 +72,7 @@ class TurnWorker {
   // gate. Thread-safe.
   ExchangeResult exchange(std::vector<CUdeviceptr> out, std::vector<CUdeviceptr> in);
   // Does the same for TurnMemory::merge(address), but waits longer for the end of the work, since the program
-  // cannot go on without it.
+  // cannot go on without the merge.
   ExchangeResult merge(CUdeviceptr address);
   // Called once, when the GPU is known. `memory` is null if the GPU is unmanaged.
   void set_memory(Memory* memory) { memory_.store(memory, std::memory_order_release); }

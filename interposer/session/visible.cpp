@@ -25,8 +25,9 @@ bool is_uuid(std::string_view entry) {
   return !entry.empty() && (entry[0] == 'G' || entry[0] == 'M');
 }
 
-// Reads a number as the driver does, like strtoul: ignores blanks and a plus before the number and anything
-// after it ("CUDA_VISIBLE_DEVICES uses something like strtoul", torch/cuda/__init__.py in PyTorch).
+// Reads a number as the driver does, like strtoul. Ignores blanks and a plus sign before the number, and
+// anything after the number ("CUDA_VISIBLE_DEVICES uses something like strtoul", torch/cuda/__init__.py in
+// PyTorch).
 std::optional<std::size_t> read_number(std::string_view entry) {
   entry = without_leading_blanks(entry);
   if (entry.starts_with('+')) entry.remove_prefix(1);

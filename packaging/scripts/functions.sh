@@ -18,7 +18,7 @@ refuse() {
   exit 1
 }
 
-# The version of the installed Slurm, such as 22.05.8; nothing if there is none.
+# Prints the version of the installed Slurm, such as 22.05.8, or nothing if Slurm is not installed.
 slurm_version() {
   for program in slurmd slurmctld sinfo; do
     if command -v "$program" >/dev/null; then
@@ -67,8 +67,8 @@ apt_has_asked() {
 }
 
 # keep_if_configured PATTERN CONSEQUENCE: refuses the removal while Slurm's configuration has lines that match PATTERN.
-# If Slurm has another release than these plugins, or is being upgraded to another release, the removal goes on: that
-# Slurm refuses these plugins in any case.
+# The removal goes on if Slurm has another release than these plugins, or is being upgraded to another release: Slurm
+# then refuses these plugins in any case.
 keep_if_configured() {
   lines=$(configured "$1")
   other=$(other_slurm)
