@@ -55,7 +55,7 @@ TEST_CASE("Handoffs cost what MaxSwapOverhead allows, and each tenant gets its s
   }));
 }
 
-TEST_CASE("Nobody waits longer than MaxWait, or than turns that cost half of the time take") {
+TEST_CASE("Nobody waits longer than MaxWait, or than a round in which handoffs take half of the time") {
   CHECK(holds("waits", [] {
     // If some tenants fit together, each turn may have another running set, so there can be more running sets
     // than tenants.

@@ -23,7 +23,8 @@ void* operator new(std::size_t size) {
   allocated += malloc_usable_size(block);
   return block;
 }
-// AddressSanitizer defines every version of operator new, so this file replaces every version that it uses.
+// AddressSanitizer defines every version of operator new, so this file replaces each version that the test
+// uses.
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   try {
     return operator new(size);

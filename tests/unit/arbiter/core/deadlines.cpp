@@ -102,7 +102,7 @@ TEST_CASE("If deadlines limit threads, all tenants keep all of their time") {
   CHECK(world.part(3) == 1);
 }
 
-TEST_CASE("A tenant whose limit has ended with the deadlines of another is alone like any other") {
+TEST_CASE("When deadlines no longer limit a tenant that is alone, its GPU is not oversubscribed") {
   World world;
   Claims timed = World::claims(3);
   timed.timed = true;

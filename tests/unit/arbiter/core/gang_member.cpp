@@ -29,7 +29,8 @@ struct Node : Bench {
                        .job = static_cast<std::uint32_t>(tenant),
                        .hello = {}});
   }
-  // The coordinator has received the last report.
+  // Sends the coordinator's order. By `seen`, the order says that the coordinator has received the last
+  // report.
   void tell_gang() {
     order.seen = reports[2].number;
     handle(GangOrdered{.tenant = TenantId{2}, .order = order});

@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Some sessions of a bench carry out the core's orders at once. Tenant 1, with session 1, is the honest
+// A bench in which some sessions carry out the core's orders at once. Tenant 1, with session 1, is the honest
 // tenant.
 class Watched {
  public:

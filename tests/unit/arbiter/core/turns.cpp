@@ -464,7 +464,7 @@ TEST_CASE("Only a GPU that the arbiter knows from sessions alone is forgotten wi
   CHECK_THROWS(b.gpu(kThird));
   b.handle(SessionGone{.session = SessionId{1}});
   CHECK_NOTHROW(b.gpu(kGpu));
-  // Nothing is left of the unknown GPU that a GPU found later could take over.
+  // The core has kept no sizes of the forgotten GPU. A GPU that is found later has its own sizes.
   b.handle(GpuFound{.gpu = {{4}}, .total = mebibytes(60), .capacity = mebibytes(50), .learned = true});
   b.come(4, 4);
   b.attach(4, {{4}});
