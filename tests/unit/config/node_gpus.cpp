@@ -100,7 +100,8 @@ TEST_CASE("a driver that gives no answer is not waited for, and is told from one
   CHECK(gpus.list[0].model.empty());
 }
 
-TEST_CASE("who asks a slow driver keeps nothing of the caller's open, and hears its answer") {
+TEST_CASE(
+    "the child that asks a slow driver keeps none of the caller's descriptors open, and gets the answer") {
   Host host;
   const std::string slow = host.add_slow_gpu();
   int ends[2];

@@ -173,7 +173,7 @@ TEST_CASE("Cores are counted as Slurm allocates them") {
   CHECK(8 == cpus(2, 3));
   CHECK(4 == cpus(4, 1, 2));
   where.one_task_per_core = false;
-  where.nodes[0].cpu_step = 8;  // sockets
+  where.nodes[0].cpu_step = 8;  // Slurm allocates whole sockets
   CHECK(8 == cpus(1, 3));
   CHECK(16 == cpus(2, 1));
   CHECK(16 == cpus(4, 1));

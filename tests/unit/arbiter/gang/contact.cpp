@@ -933,7 +933,7 @@ TEST_CASE("Many silent nodes are not asked all at once") {
   CHECK(asked.size() >= 900);
 }
 
-TEST_CASE("Orders for an earlier life of the arbiter, or for jobs without processes here, are dropped") {
+TEST_CASE("Orders for an earlier run of the arbiter, or for jobs without processes here, are dropped") {
   Network net;
   net.say_all();
   const std::size_t told = net.nodes["b"].told.size();

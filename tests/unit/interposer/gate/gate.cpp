@@ -154,7 +154,7 @@ TEST_CASE("closing waits for the thread inside, and drains after it has left") {
   CHECK(!gate::held());
 }
 
-TEST_CASE("a gate that opens again while it is closing stays ours") {
+TEST_CASE("if a gate is opened again while it is closing, the process keeps its turn") {
   Arbiter arbiter(true);
   std::atomic<bool> inside{false};
   std::atomic<bool> leave{false};
@@ -245,7 +245,7 @@ TEST_CASE("a gate with several pages is open when all of them are") {
   CHECK(submitters.passed == 0);
   second.set_open(true);
   all_pass(1);
-  // The smallest limit applies.
+  // The smallest backlog limit of all pages applies.
   auto look = [] { gate::contended({0}); };
   look();
   CHECK(!gate::oversubscribed());
@@ -478,7 +478,7 @@ TEST_CASE("a drain that needs the program's own next submission is not for ever"
   CHECK(rounds == 2);
 }
 
-TEST_CASE("a step lets those pass who wait, drains, and then nobody") {
+TEST_CASE("a step lets waiting threads pass, drains, and then lets no thread pass") {
   Arbiter arbiter(true);
   arbiter.set_open(false);
   CHECK(close_quietly());
@@ -554,7 +554,7 @@ TEST_CASE("in a step nobody passes while memory is missing") {
   thread.join();
 }
 
-TEST_CASE("grace comes ever more rarely") {
+TEST_CASE("the grace for a drain that does not end grows ever more slowly") {
   CHECK(gate::grace(-1ms) == 0);
   CHECK(gate::grace(0ms) == 0);
   CHECK(gate::grace(499ms) == 0);

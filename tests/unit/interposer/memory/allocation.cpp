@@ -193,7 +193,7 @@ TEST_CASE("a free waits for the GPU, and fails as the driver fails", "[allocatio
   CHECK(t.device.physical() == Bytes{});
 }
 
-TEST_CASE("a free that a capture gets ahead of comes later", "[allocation]") {
+TEST_CASE("a free takes effect later if a capture begins before its wait for the GPU", "[allocation]") {
   World t;
   const CUdeviceptr address = allocated(t, kibibytes(100));
   t.device.fail_call(1, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
@@ -205,7 +205,7 @@ TEST_CASE("a free that a capture gets ahead of comes later", "[allocation]") {
   CHECK(t.device.physical() == Bytes{});
 }
 
-TEST_CASE("a free that comes after the GPU was found idle waits for the next time", "[allocation]") {
+TEST_CASE("a block that is freed after the GPU was found idle is released the next time", "[allocation]") {
   World t;
   const CUdeviceptr first = allocated(t, kibibytes(100));
   const CUdeviceptr second = allocated(t, kibibytes(200));
@@ -571,7 +571,7 @@ TEST_CASE("a limit of the host that falls below what is evicted takes nothing ba
   CHECK(holds(b, kibibytes(256), 2));
 }
 
-TEST_CASE("a limit of nothing is one", "[allocation]") {
+TEST_CASE("a host limit of zero bytes is a limit, too", "[allocation]") {
   World t;
   t.budget.most = Bytes{};
   CUdeviceptr address = 0;

@@ -335,7 +335,7 @@ TEST_CASE("contents are looked at on a stream of its own, with a kernel that is 
   CHECK(taken().at(2) == "load");
 }
 
-TEST_CASE("a kernel that cannot be loaded is not tried again, but for lack of memory", "[driver]") {
+TEST_CASE("a kernel that cannot be loaded is tried again only if it failed for lack of memory", "[driver]") {
   Looker t(looking());
   load_answer = CUDA_ERROR_OUT_OF_MEMORY;
   CHECK(t.look() == CUDA_ERROR_NOT_SUPPORTED);
@@ -364,7 +364,7 @@ TEST_CASE("a kernel that has not run has told nothing", "[driver]") {
   CHECK(t.look() == CUDA_ERROR_UNKNOWN);
 }
 
-TEST_CASE("what the kernel does not know is not looked at", "[driver]") {
+TEST_CASE("ranges of sizes that the kernel does not support get no fingerprint", "[driver]") {
   Looker t(looking());
   const DeviceScope scope(t.device);
   for (const Bytes size : {fingerprint::kPart - Bytes{16}, fingerprint::kLargest + fingerprint::kPart}) {

@@ -120,7 +120,7 @@ TEST_CASE("a pool that ends gives everything back, its threads done", "[pool]") 
   CHECK(device.misuse().empty());
 }
 
-TEST_CASE("no sharers are one", "[pool]") {
+TEST_CASE("zero sharers count as one", "[pool]") {
   Pool t;
   t.pool.prepare(kSlab, 0);
   CHECK(t.pool.held() == kSlab);

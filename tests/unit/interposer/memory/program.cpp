@@ -142,7 +142,7 @@ TEST_CASE("a refused creation of memory leaves no trace", "[program]") {
   CHECK(t.device.reserved() == Bytes{});
 }
 
-TEST_CASE("it lives as long as a reference or a mapping of it", "[program]") {
+TEST_CASE("program memory exists as long as a reference to it or a mapping of it", "[program]") {
   Program t;
   const Program::Id id = t.made();
   const CUdeviceptr first = t.mapped(id);
@@ -175,7 +175,7 @@ TEST_CASE("it lives as long as a reference or a mapping of it", "[program]") {
   CHECK(t.device.synchronizations() == 0);
 }
 
-TEST_CASE("a mapping is of all of it, at whole granules where there is none", "[program]") {
+TEST_CASE("a mapping maps whole program memory, at whole granules where nothing is mapped", "[program]") {
   Program t;
   const Program::Id id = t.made();
   const CUdeviceptr room = t.device.reserve_for_program({3 * kSize.count});

@@ -141,7 +141,7 @@ TEST_CASE("the pieces of an allocation are its handles", "[settle]") {
   CHECK(t.memory.export_piece(second, 0, &piece) == CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_CASE("what another process has open stays until it has not", "[settle]") {
+TEST_CASE("memory that another process has open stays until that process closes it", "[settle]") {
   Settling t;
   REQUIRE(t.memory.settle(t.large, t.kLarge) == CUDA_SUCCESS);
   t.books.lent = t.large;

@@ -46,7 +46,7 @@ TEST_CASE("a stream has back at once what it freed, others when the GPU is past 
   }
 }
 
-TEST_CASE("the rest of a block that was cut up goes the way of the whole", "[stream_pool]") {
+TEST_CASE("the rest of a block that was cut up belongs to the block's stream, too", "[stream_pool]") {
   PoolWorld t;
   REQUIRE(t.pool.give(kPoolBase, kOne, t.fence));
   REQUIRE(t.pool.take(mebibytes(2), kOther));  // uses the other half of the chunk

@@ -181,7 +181,8 @@ TEST_CASE("clean copies make room for what has to leave", "[unchanged]") {
   t.memory.set_allowed(t.footprint + kBlock);
   REQUIRE(t.memory.restore());
 
-  // This eviction evicts the new block. Clean copies are dropped first for memory that would be evicted last.
+  // This eviction evicts the new block, and drops clean copies to make room. The clean copies of memory that
+  // would be evicted last are dropped first.
   t.memory.set_allowed(t.footprint);
   REQUIRE(t.memory.evict());
   CHECK(t.memory.last_eviction().unchanged == kBlock);

@@ -32,7 +32,7 @@ int unread() {
 
 }  // namespace
 
-TEST_CASE("deadlines are told to an arbiter that understands it") {
+TEST_CASE("deadlines are reported to an arbiter that understands the message") {
   setenv("SHAREDGPU_SOCKET", socket_path().c_str(), 1);
   setenv("SHAREDGPU_ARBITER_TIMEOUT", "2000", 1);
   const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 1); };

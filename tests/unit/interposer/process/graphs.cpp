@@ -172,7 +172,7 @@ class Graphs {
   CUdeviceptr small() const { return small_; }
   Fills fills(unsigned count = kBuffers) const { return Fills(buffers_, fill_, count); }
 
-  // Launches the graph, and checks the buffers. `seeds`: by buffer.
+  // Launches the graph, and checks the buffers. `seeds`: the seed of each buffer's pattern after the launch.
   void launch(const Fills& graph, bool whole, const std::vector<std::uint64_t>& seeds = {1, 2, 3, 4}) const {
     launch_and_check(graph, seeds);
     CHECK(calls.whole == (whole ? 1 : 0));
@@ -293,7 +293,7 @@ void graphs_that_need_to_be_whole(const Graphs& t) {
   };
   runs_whole([](const Fills& graph) { graph.set_attribute(1, 13, 1); });  // the attribute allows updates of
                                                                           // the node from the device
-  runs_whole([](const Fills& graph) { graph.set_attribute(3, 15, 1); });  // unknown
+  runs_whole([](const Fills& graph) { graph.set_attribute(3, 15, 1); });  // an unknown attribute
   std::vector<char> pageable(16);
   runs_whole([&](const Fills& graph) {
     CUDA_MEMCPY3D copy = {};
@@ -340,7 +340,8 @@ void attributes_follow(const Graphs& t) {
   graph.set_attribute(3, CU_LAUNCH_ATTRIBUTE_PRIORITY, 2);
   graph.instantiate();
   t.launch(graph, false);
-  REQUIRE(calls.attributes.size() == 1);  // the launch has the priority of the stream
+  // No attribute states a priority, so the launch has the priority of the stream.
+  REQUIRE(calls.attributes.size() == 1);
   CHECK(calls.attributes.front().id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE);
   CHECK(calls.attributes.front().value.cooperative == 1);
   CHECK(graph.set_seed(graph.executable, 3, 40) == CUDA_SUCCESS);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole life of one process with an arbiter, on the simulated GPU. Tests the wrappers, the session, the
-// gate and the memory together. A process has only one session, so all checks are in one test case.
+// One process with an arbiter, from its first call to its end, on the simulated GPU. Tests the wrappers, the
+// session, the gate and the memory together. A process has only one session, so all checks are in one test
+// case.
 #include <cuda.h>
 #include <sys/uio.h>
 #include <unistd.h>

@@ -143,7 +143,7 @@ TEST_CASE("another file at the descriptor's number is left alone") {
   CHECK(read(other.reading.get(), text, sizeof text) == 4);
 }
 
-TEST_CASE("the header tells nobody where there is nobody, and writes to no other file") {
+TEST_CASE("the header reports nothing if nobody reads the pipe, and writes to no other file") {
   Pipe pipe;
   CHECK(sharedgpu_deadline(1) == 0);
   CHECK(sharedgpu_deadline(0) == 0);
