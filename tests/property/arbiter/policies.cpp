@@ -126,7 +126,7 @@ Program hog(std::uint32_t units, std::int32_t priority = 0) {
   return {.size = 60, .burst = {}, .pause = {}, .claims = {.units = units, .priority = priority}};
 }
 
-TEST_CASE("credit: tenants that always work share the time in proportion to their units") {
+TEST_CASE("credit shares the time of tenants that always work by their units") {
   for (const std::vector<std::uint32_t>& units :
        std::vector<std::vector<std::uint32_t>>{{1, 1}, {3, 1}, {8, 1}, {5, 3, 2}, {1, 2, 4, 8}}) {
     std::vector<Program> programs;
@@ -304,8 +304,9 @@ TEST_CASE("elastic: limits hold also where nobody else wants the GPU") {
 }
 
 TEST_CASE(
-    "elastic: others soon get the time that a tenant does not use, and the tenant gets its request back at "
-    "once") {
+    "elastic: what a tenant does not use goes to others within a window, and the tenant gets its request "
+    "back "
+    "at once") {
   Program pausing = busy({.request = 0.6});
   pausing.burst = 30s;
   pausing.pause = 30s;

@@ -379,7 +379,8 @@ void World::find_gpu(unsigned gpu, bool learned) {
 void World::advance_early() {
   if (winding_down_) return;
   at(now() + delay(100), [this] { advance_early(); });
-  // A timer that is due within a millisecond may belong to the consequences of an earlier decision.
+  // If a timer is due within a millisecond, an earlier decision may still have effects, and nothing is
+  // checked.
   if (timeline_.alarm() && *timeline_.alarm() <= now() + 1ms) return;
   const Snapshot before = core_->snapshot();
   for (const Snapshot::Session& session : before.sessions) {

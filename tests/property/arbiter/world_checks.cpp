@@ -23,7 +23,6 @@ Nanoseconds progress_bound(const Scenario& scenario) {
   return (scenario.tenants + 1) * kHonest + scenario.hostile * kHostile + 3 * 1500ms + kCrowdPatience;
 }
 
-// Checks the invariants.
 void World::check() {
   std::vector<Bytes> there(uuids_.size());
   std::vector<Bytes> contexts(uuids_.size());

@@ -162,8 +162,8 @@ bool World::waits(const simulation::Session& session) const {
 }
 
 // Returns zero in scenarios with early_advances. With a longer time, turns would consist of whole
-// submissions. A small change of an account could then move the end of a turn by a whole submission, for
-// which the core has no timer.
+// submissions. A small change of an account could then move the end of a turn by a whole submission, and
+// the core arms no timer for such a change.
 Nanoseconds World::longest_submission(simulation::Session&) {
   return scenario_.early_advances ? Nanoseconds{} : random(0, 2) * 20ms;
 }

@@ -634,7 +634,7 @@ TEST_CASE("The sessions of a tenant together prepare host memory for the tenant'
   CHECK_FALSE(b.sent<Prepare>(1));
 }
 
-// Session 1 has been ordered to evict all of its memory, so session 2 evicts next.
+// In this test, session 1 has been ordered to evict all of its memory, so session 2 evicts next.
 TEST_CASE("Host memory is prepared for a session that evicts after other sessions of its tenant") {
   Bench b;
   b.settle_in(1, 1, 40);

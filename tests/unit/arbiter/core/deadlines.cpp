@@ -217,7 +217,7 @@ TEST_CASE("A tenant with deadlines has the GPU for itself") {
   CHECK(world.open(1));
   CHECK_FALSE(world.open(2));
   CHECK_FALSE(world.open(3));
-  // On other GPUs deadlines limit no tenant.
+  // Under another policy, a tenant with deadlines shares the GPU with others.
   World other("elastic");
   for (std::uint64_t id : {1, 2, 3}) CHECK(other.open(id));
 }

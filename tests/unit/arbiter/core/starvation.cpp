@@ -39,7 +39,7 @@ class Watched {
   }
   // After this call, the session's work on the GPU continues for `time` beyond the end of each turn.
   void work_on(std::uint64_t id, Nanoseconds time) { obeying_.at(id).works_on = time; }
-  // The tenant does not answer until it resumes.
+  // With `hangs`, the session answers nothing until a later call without `hangs`.
   void hang(std::uint64_t id, bool hangs) {
     obeying_.at(id).hangs = hangs;
     obey();

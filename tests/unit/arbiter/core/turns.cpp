@@ -500,8 +500,8 @@ TEST_CASE("Messages of a session that is unknown, or has no GPU yet, change noth
 
 // ---- several processes, GPUs and tenants ----
 
-// Sessions 1 and 4 belong to one tenant, each on another GPU. Session 2 waits for the first of these
-// GPUs.
+// Sessions 1 and 4 of one tenant are on different GPUs. Session 2 of another tenant waits for the GPU of
+// session 1.
 Bench one_on_two() {
   Bench b;
   b.settle_in(1, 1, 60);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages to users of jobs that wait for long.
+// The messages to users whose jobs wait for long.
 #include <sys/socket.h>
 #include <catch2/catch.hpp>
 

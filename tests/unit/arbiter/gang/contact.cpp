@@ -768,7 +768,7 @@ TEST_CASE("The next job asks Slurm at once whether a job without processes has e
   line.say(4);
   line.pass(kTimes.never + 1s);
   REQUIRE(line.alone(3));
-  REQUIRE(line.alone(4));  // after job 3, which the core knows
+  REQUIRE(line.alone(4));  // the core knows that job 3 comes first
   line.order(4, GangOrder{.possible = true});
   line.say(3, Phase::out, false);
   line.pass(kTimes.silence - 1s);

@@ -469,7 +469,7 @@ TEST_CASE("memory that is pinned already is claimed, not asked for", "[allocatio
   CHECK(t.books.claimed == 2);
 }
 
-TEST_CASE("the allowance is the last that was said", "[allocation]") {
+TEST_CASE("the allowance is the one that was set last", "[allocation]") {
   World t;
   allocated(t, kibibytes(100));
   t.memory.set_allowed(kibibytes(7));
@@ -581,7 +581,7 @@ TEST_CASE("a host limit of zero bytes is a limit, too", "[allocation]") {
   CHECK(t.books.told_of_host == 1);
 }
 
-TEST_CASE("memory that a limit once allowed is not measured by it again", "[allocation]") {
+TEST_CASE("memory that a host limit has allowed once is not compared with the limit again", "[allocation]") {
   World t;
   t.budget.most = kibibytes(512);
   const CUdeviceptr large = allocated(t, kibibytes(512));
@@ -601,7 +601,7 @@ TEST_CASE("arenas grow up to the largest", "[allocation]") {
   CHECK(largest == kibibytes(128));
 }
 
-TEST_CASE("an arena with a new block leaves last, wherever the other lies", "[allocation]") {
+TEST_CASE("the arena with the newest block leaves last, wherever it lies", "[allocation]") {
   World t;
   const CUdeviceptr hole = allocated(t, kibibytes(100));
   const CUdeviceptr small = allocated(t, {1000});

@@ -157,7 +157,7 @@ TEST_CASE("the arbiter learns the size of the window after it has refused a larg
   CHECK(t.books.last.swappable == kWindow);
 }
 
-// Pinned memory is requested without a report afterwards.
+// A request for pinned memory has no report afterwards, so the larger window must cause a report.
 TEST_CASE("the arbiter learns the size of the window after it has granted a larger one", "[away]") {
   Oversized t;
   t.added(kWindow, 1);

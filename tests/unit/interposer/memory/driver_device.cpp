@@ -314,7 +314,7 @@ struct Looker {
 
 }  // namespace
 
-TEST_CASE("contents are looked at on a stream of its own, with a kernel that is loaded once", "[driver]") {
+TEST_CASE("fingerprints are computed on a separate stream, with a kernel that is loaded once", "[driver]") {
   Looker t(looking());
   taken();
   REQUIRE(t.look() == CUDA_SUCCESS);
@@ -349,7 +349,7 @@ TEST_CASE("a kernel that cannot be loaded is tried again only if it failed for l
   CHECK(t.look() == CUDA_SUCCESS);
 }
 
-TEST_CASE("a driver that lacks a function looks at nothing", "[driver]") {
+TEST_CASE("a driver that lacks a function gives no fingerprints", "[driver]") {
   DriverCalls calls = looking();
   SECTION("to write what was looked at") { calls.cuMemsetD32Async = nullptr; }
   SECTION("to look") { calls.cuModuleLoadData = nullptr; }
@@ -357,7 +357,7 @@ TEST_CASE("a driver that lacks a function looks at nothing", "[driver]") {
   CHECK(t.look() == CUDA_ERROR_NOT_SUPPORTED);
 }
 
-TEST_CASE("a kernel that has not run has told nothing", "[driver]") {
+TEST_CASE("a kernel that has not run gives no fingerprints", "[driver]") {
   Looker t(looking());
   REQUIRE(t.look() == CUDA_SUCCESS);
   kernel_runs = false;

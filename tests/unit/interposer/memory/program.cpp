@@ -175,7 +175,7 @@ TEST_CASE("program memory exists as long as a reference to it or a mapping of it
   CHECK(t.device.synchronizations() == 0);
 }
 
-TEST_CASE("a mapping maps whole program memory, at whole granules where nothing is mapped", "[program]") {
+TEST_CASE("a mapping covers all of the memory, at whole granules where nothing is mapped", "[program]") {
   Program t;
   const Program::Id id = t.made();
   const CUdeviceptr room = t.device.reserve_for_program({3 * kSize.count});

@@ -74,7 +74,7 @@ TEST_CASE("the neighbours of a range that is whole handles do not settle", "[set
   CHECK(t.device.physical() == kibibytes(256));
 }
 
-TEST_CASE("nothing settles that is no allocation, or not there", "[settle]") {
+TEST_CASE("only allocated memory that is on the GPU can be settled", "[settle]") {
   Settling t;
   CHECK(t.memory.settle(t.large, t.kLarge + Bytes{1}) == CUDA_ERROR_INVALID_VALUE);
   CHECK(t.memory.settle(t.large + t.kLarge.count, {1}) == CUDA_ERROR_INVALID_VALUE);

@@ -175,7 +175,7 @@ TEST_CASE("room is made for no more than what leaves", "[turns]") {
   CHECK(t.device.pinned() == kibibytes(256));
 }
 
-TEST_CASE("an eviction that is told of less on its way takes just that more", "[turns]") {
+TEST_CASE("if the limit falls during an eviction, it evicts just so much more", "[turns]") {
   FiveHandles t;
   t.memory.set_allowed(kibibytes(512));
   t.device.then = [&t] { t.memory.set_allowed(kibibytes(384)); };
@@ -188,7 +188,7 @@ TEST_CASE("an eviction that is told of less on its way takes just that more", "[
   CHECK(t.device.looks() == 3);
 }
 
-TEST_CASE("an eviction that is told of more on its way leaves the rest alone", "[turns]") {
+TEST_CASE("if the limit rises during an eviction, the rest stays on the GPU", "[turns]") {
   FiveHandles t;
   t.memory.set_allowed({});
   t.device.then = [&t] { t.memory.set_allowed(kibibytes(512)); };

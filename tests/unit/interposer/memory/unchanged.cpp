@@ -119,7 +119,7 @@ TEST_CASE("all of one word leaves without any host memory", "[unchanged]") {
   CHECK(*reinterpret_cast<const std::uint32_t*>(t.blocks[2]) == 2);
 }
 
-TEST_CASE("a device that cannot look copies as ever", "[unchanged]") {
+TEST_CASE("a device without fingerprints copies all contents", "[unchanged]") {
   Tenant t;
   SECTION("never") { t.device.set_blind(true); }
   SECTION("from the second time on") {
@@ -134,7 +134,7 @@ TEST_CASE("a device that cannot look copies as ever", "[unchanged]") {
   }
 }
 
-TEST_CASE("a look that fails is no reason to stay", "[unchanged]") {
+TEST_CASE("memory whose fingerprint fails is evicted with a copy", "[unchanged]") {
   Tenant t;
   t.evict();
   t.restore();
@@ -149,7 +149,7 @@ TEST_CASE("a look that fails is no reason to stay", "[unchanged]") {
   CHECK(t.all_intact());
 }
 
-TEST_CASE("while a look may be under way nothing leaves", "[unchanged]") {
+TEST_CASE("while a fingerprint may still be computed, nothing leaves", "[unchanged]") {
   Tenant t;
   t.device.fail_call(3, CUDA_ERROR_UNKNOWN,
                      1);  // two waits fail: for the fingerprint, and after this failure

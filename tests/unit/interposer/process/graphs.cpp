@@ -396,7 +396,7 @@ void refused_nodes(const Graphs& t) {
   Fills graph = t.fills();
   graph.instantiate();
   calls.refused = 0;
-  t.launch(graph, true);  // no kernel has run yet, so the driver's launch of the whole graph decides
+  t.launch(graph, true);  // no kernel has run yet, so the graph is launched as a whole instead
   calls.refused = 2;
   calls.whole = calls.kernels = 0;
   CHECK(cuGraphLaunch(graph.executable, t.stream()) == CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);

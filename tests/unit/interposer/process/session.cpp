@@ -267,7 +267,8 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
   arbiter.grant = true;
   for (CUdeviceptr block : unasked) CHECK(in_context([&] { return cuMemFree_v2(block); }) == CUDA_SUCCESS);
 
-  // A claim is repeated if a thread requests growth at the same time.
+  // A claim (a request whose answer no thread awaits) is repeated if a thread requests growth at the same
+  // time.
   CUdeviceptr beside = 0;
   auto grows = std::async(std::launch::async, [&] {
     cuCtxPushCurrent_v2(context);

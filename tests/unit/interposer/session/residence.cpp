@@ -175,7 +175,8 @@ TEST_CASE("if all exchanges take long, operands come in later", "[residence]") {
   CHECK(launches_until_in(slow) > launches_until_in(usual));
 }
 
-// Two threads may choose the same exchange. The second one finds the handles in the window, and ends at once.
+// Two threads may choose the same exchange. The second exchange finds the handles in the window, and ends at
+// once.
 TEST_CASE("an exchange that finds its handles in the window does not make exchanges seem fast",
           "[residence]") {
   const session::ExchangeChoice other{.out = {}, .in = {4}};
