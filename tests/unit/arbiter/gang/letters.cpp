@@ -106,9 +106,8 @@ TEST_CASE("A text that is cut, too long or malformed is no letter") {
 }
 
 TEST_CASE(
-    "Of two letters of one run of an arbiter, the letter with the higher number is newer; a letter of "
-    "another "
-    "run is always newer") {
+    "Of two letters of one run of an arbiter, the letter with the higher number is newer, and a letter of "
+    "another run is always newer") {
   NewestLetter newest;
   const auto take = [&newest](std::uint64_t life, std::uint64_t number) {
     return newest.take({.node = "n1", .life = life, .number = number, .what = GangReport{}});
