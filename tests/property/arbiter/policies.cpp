@@ -304,9 +304,7 @@ TEST_CASE("elastic: limits hold also where nobody else wants the GPU") {
 }
 
 TEST_CASE(
-    "elastic: what a tenant does not use goes to others within a window, and the tenant gets its request "
-    "back "
-    "at once") {
+    "elastic: what a tenant does not use goes to other tenants within a window, and comes back at once") {
   Program pausing = busy({.request = 0.6});
   pausing.burst = 30s;
   pausing.pause = 30s;
@@ -592,7 +590,8 @@ TEST_CASE("deadline: fewer misses than with fixed shares, and a limit that halve
   CHECK(missed < missed_with("elastic", 1));
 }
 
-TEST_CASE("deadline: a tenant that can never meet its deadlines leaves other tenants their requests") {
+TEST_CASE(
+    "deadline: a tenant that can never meet its deadlines leaves others their requests, or a twentieth") {
   std::vector<Program> programs = paced_beside_a_hog(1);
   programs[0].claims.deadline = 1ms;
   programs.push_back({.size = 5, .claims = {.request = 0.3, .timed = true}});

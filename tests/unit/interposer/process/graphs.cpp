@@ -446,7 +446,7 @@ void its_context_is_destroyed(const Graphs& t) {
   t.enter();
   calls.queries = 0;
   CHECK(cuGraphExecDestroy(graph.executable) == CUDA_SUCCESS);
-  CHECK(calls.queries == 0);  // the context's events are gone
+  CHECK(calls.queries == 0);  // the context's events no longer exist
   graph.executable = nullptr;
 }
 
