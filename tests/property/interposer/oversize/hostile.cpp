@@ -129,7 +129,7 @@ TEST_CASE("no plan exceeds the window or moves a handle in vain", "[oversize]") 
   }));
 }
 
-TEST_CASE("the handle that was needed last has no distance to its last need", "[oversize]") {
+TEST_CASE("the distance to the last need is zero for the handle that was needed last", "[oversize]") {
   CHECK(rc::check([] {
     NeedOrder order;
     const auto needs = *rc::gen::container<std::vector<std::uint64_t>>(

@@ -209,7 +209,7 @@ TEST_CASE("without host memory nothing is watched", "[turns]") {
   CHECK(t.evict_to({}));  // the host pool may still grow
 }
 
-TEST_CASE("a restore that changes nothing is not told", "[turns]") {
+TEST_CASE("a restore that changes nothing is not reported", "[turns]") {
   Turn t;
   REQUIRE(t.evict_to({}));
   const unsigned before = t.books.reports;
