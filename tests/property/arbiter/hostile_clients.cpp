@@ -263,7 +263,8 @@ void HostileClients::obey(SessionId session, const MemoryUse& use) {
   say(session, Want{});
 }
 
-// A client that has memory in several processes, never reports it, and frees it now and then.
+// Allocates memory that the client never reports (`hidden`), and frees it now and then. Sometimes a further
+// process of the tenant connects.
 void HostileClients::hide_memory(SessionId session, Client& client) {
   const TenantId tenant = client.tenant;
   client.hidden = world_.random(0, 4) == 0 ? Bytes{} : kHidden;

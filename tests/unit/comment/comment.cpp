@@ -169,7 +169,7 @@ TEST_CASE("A summary is in AdminComment, but never in one of jobstats") {
     CHECK(field(jobstats, ours) == system);
     CHECK(field(jobstats + ours, "") == system);
   }
-  // A summary stays where it is, even if nodes differ in their settings.
+  // A summary stays in its field, even if the nodes of a job have different settings.
   CHECK(field(ours, "") == admin);
   CHECK(field("", ours) == system);
 }

@@ -366,7 +366,7 @@ TEST_CASE("A tenant that gives its turn back early makes room for waiting tenant
   CHECK(b.open(2));
 }
 
-// While no tenant can enter, the core does not compute which tenants are throttled, and for how long.
+// While no tenant can enter, the core does not compute which tenants are throttled, or for how long.
 TEST_CASE(
     "A throttled tenant enters once it has earned the time, even if the other tenants have left meanwhile") {
   const std::unique_ptr<Policy> elastic = make_policy("elastic");

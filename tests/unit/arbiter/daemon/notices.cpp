@@ -13,7 +13,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Two tenants of two users that do not fit together. The second tenant has two sessions and waits.
+// Two tenants, of different users, whose memory does not fit on the GPU together. The second tenant has two
+// sessions and waits.
 struct TwoTenants {
   FaultySystem system;
   std::optional<Host> host;

@@ -204,7 +204,7 @@ TEST_CASE("a gate with several pages is open when all of them are") {
   REQUIRE(gate::install(first.fd(), {0}));
   gate::hold();
   CHECK(gate::is_open());
-  // A second page that is closed when it is installed closes the gate, for submissions, too.
+  // A second page that is closed when it is installed closes the gate. Submissions wait, too.
   REQUIRE(gate::install(second.fd(), {1}));
   CHECK(!gate::is_open());
   CHECK(close_quietly());

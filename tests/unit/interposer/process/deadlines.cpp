@@ -74,7 +74,8 @@ TEST_CASE("deadlines are reported to an arbiter that understands the message") {
   arbiter.welcome(true, {1});
   CHECK(arbiter.expect<Deadlines>().met == 1);
 
-  // An arbiter of an earlier version would not understand the message.
+  // The session sends no Deadlines message to an arbiter of an earlier version, which does not know the
+  // message.
   arbiter.version = Deadlines::kSince - 1;
   arbiter.page().set_open(false);
   const int told = arbiter.deadlines;
