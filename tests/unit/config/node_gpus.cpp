@@ -78,7 +78,7 @@ TEST_CASE("GPUs are found with their models, by their numbers") {
   CHECK(gpus.list[1].model == "NVIDIA H200");
 }
 
-TEST_CASE("without the driver's word, the device files count") {
+TEST_CASE("if the driver names no GPUs, the device files count") {
   Host host;
   for (const char* name :
        {"nvidia1", "nvidia0", "nvidia10", "nvidiactl", "nvidia-uvm", "nvidia", "nvidia0x", "null"})

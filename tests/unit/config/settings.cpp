@@ -74,7 +74,7 @@ TEST_CASE("Every key is read") {
   CHECK(settings.log_file == "/tmp/log");
 }
 
-TEST_CASE("The defaults serve") {
+TEST_CASE("An empty file gives the defaults") {
   Settings settings;
   CHECK(parse_settings("", "x.conf", settings) == "");
   CHECK(settings.socket == kDefaultSocket);
@@ -90,7 +90,7 @@ TEST_CASE("The defaults serve") {
 constexpr GpuUuid kSome{{0x12, 0x34}};
 constexpr char kSomeName[] = "GPU-12340000-0000-0000-0000-000000000000";
 
-TEST_CASE("Sections hold for the GPUs that they name, the last one first") {
+TEST_CASE("Sections hold for the GPUs that they name, and the last one has precedence") {
   Settings settings;
   REQUIRE(parse_settings("Policy=credit\n"
                          "Quantum=4s\n"

@@ -576,8 +576,8 @@ TEST_CASE("A gang is offered no turn while a job whose nodes do not reach each o
 }
 
 TEST_CASE(
-    "Of jobs whose nodes do not reach each other one that has begun its turn goes before one that Slurm has "
-    "started earlier") {
+    "If nodes do not reach each other, a job that has begun its turn goes before one that Slurm started "
+    "earlier") {
   Node b;
   b.handle(GangOrdered{.tenant = TenantId{2}, .order = std::nullopt});
   b.want(2);

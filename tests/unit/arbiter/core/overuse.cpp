@@ -251,7 +251,7 @@ TEST_CASE("A tenant that releases just before MaxOveruse is left alone") {
   CHECK_FALSE(b.tenant(1).overdue);
 }
 
-TEST_CASE("Overuse is what others wait for") {
+TEST_CASE("Overuse lasts only while others wait") {
   Bench b = revoked();
   const Nanoseconds since = b.now;
   b.pass_by_timers(4min);
@@ -856,7 +856,7 @@ TEST_CASE("Nobody waits for a process that joined a tenant that is being ended, 
   CHECK(b.tenant(2).in_set());
 }
 
-TEST_CASE("A tenant for which nobody waits any more as MaxOveruse is reached is not being ended") {
+TEST_CASE("A tenant is not being ended if nobody waits for it any more when it reaches MaxOveruse") {
   Bench b = revoked({.most = 60s, .cancel = true});
   b.pass_by_timers(60s - 2ns);
   b.now += 2ns;

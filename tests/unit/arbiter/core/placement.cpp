@@ -51,7 +51,7 @@ TEST_CASE("With equal units, the GPU with the least memory allocated comes first
   CHECK(put(b, 3) == Gpus{kOther});
 }
 
-TEST_CASE("With equal units, unmanaged memory counts as memory allocated") {
+TEST_CASE("With equal units, unmanaged memory counts like allocated memory") {
   Bench b;
   b.handle(Surveyed{.gpu = kGpu,
                     .found = GpuSurvey{.unmanaged = mebibytes(30), .limit = mebibytes(70), .reserve = {}}});

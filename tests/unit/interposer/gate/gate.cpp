@@ -458,7 +458,7 @@ TEST_CASE("a capture passes the closed gate, and is waited for") {
   CHECK(!capturing_at_drain);
 }
 
-TEST_CASE("a drain that needs the program's own next submission is not for ever") {
+TEST_CASE("a drain that needs the program's next submission ends") {
   Arbiter arbiter(true);
   arbiter.set_open(false);
   std::atomic<int> rounds{0};
@@ -506,7 +506,7 @@ TEST_CASE("a step lets waiting threads pass, drains, and then lets no thread pas
   CHECK(!gate::held());
 }
 
-TEST_CASE("a step whose drain needs the program's own next submission is not for ever") {
+TEST_CASE("a step whose drain needs the program's next submission ends") {
   Arbiter arbiter(true);
   arbiter.set_open(false);
   CHECK(close_quietly());
@@ -535,7 +535,7 @@ TEST_CASE("a step that finds the gate open leaves it open") {
   CHECK(gate::held());
 }
 
-TEST_CASE("in a step nobody passes while memory is missing") {
+TEST_CASE("a step lets no thread pass while memory is missing") {
   Arbiter arbiter(true);
   complete = false;
   arbiter.set_open(false);

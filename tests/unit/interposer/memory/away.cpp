@@ -555,7 +555,7 @@ TEST_CASE("turns leave memory that is away where it is", "[away]") {
   CHECK(holds(second, kTwo, 2));
 }
 
-TEST_CASE("an unused part of the window counts as resident while it may be", "[away]") {
+TEST_CASE("an unused part of the window counts as resident as far as this is allowed", "[away]") {
   Oversized t;
   const CUdeviceptr first = t.added(kTwo, 1);
   const CUdeviceptr rest = t.added(kWindow - kTwo, 2);

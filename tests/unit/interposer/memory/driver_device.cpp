@@ -184,7 +184,7 @@ TEST_CASE("the GPU's NUMA node is the driver's, or what the kernel knows of its 
   CHECK(DriverDevice(calls, 3).host_node() == std::nullopt);
 }
 
-TEST_CASE("a driver that shuts down says so", "[driver]") {
+TEST_CASE("ending() returns true once the driver shuts down", "[driver]") {
   const Fresh fresh;
   DriverCalls calls = note_taker();
   static CUresult said;

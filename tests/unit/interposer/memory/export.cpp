@@ -339,7 +339,7 @@ TEST_CASE("a copy that may still be running keeps the memory and the host memory
   }
 }
 
-TEST_CASE("memory that was unmapped up to a failure is exported", "[export]") {
+TEST_CASE("memory whose unmap failed in the middle is exported", "[export]") {
   for (unsigned n = 1; n <= 3; ++n) {
     CAPTURE(n);
     Exporting t;

@@ -210,7 +210,7 @@ TEST_CASE("no more comes in than the window can hold", "[residence]") {
   CHECK(choice.exchange.out.size() == 2);
 }
 
-TEST_CASE("operands that are needed on the GPU exceed the window or not", "[residence]") {
+TEST_CASE("exceeds_window() counts the operands that are needed on the GPU", "[residence]") {
   Launches t;  // the window holds 4 handles
   const auto exceeds = [&](const std::vector<KernelUse>& uses) {
     return t.residence.exceeds_window(uses, t.now);
