@@ -106,8 +106,8 @@ TEST_CASE("Processes that die at any moment") {
   }));
 }
 
-// Each tenant that obeys no order may prolong a round by three times: 10 s while it enters, 5 s while it
-// leaves, and the time in which its processes end. No other tenant enters during these 10 s.
+// Each tenant that obeys no order may prolong a round by the sum of three delays: 10 s while it enters, 5 s
+// while it leaves, and the time in which its processes end. No other tenant enters during these 10 s.
 TEST_CASE("Tenants that obey no order delay other tenants for a bounded time") {
   CHECK(holds("mutes", [] {
     Scenario scenario = any_scenario();
@@ -185,8 +185,9 @@ TEST_CASE("Growth waits for host memory, and evicted memory returns to the GPU")
   CHECK(world.tally().host_waits > 0);
 }
 
-// Some estimates of the core fall as time passes, without a timer. So in a few simulations the core makes a
-// decision late, at the next event. If a timer were missing, decisions would be late in many simulations.
+// Some estimates of the core fall as time passes, and the core arms no timer for them. So in a few
+// simulations the core makes a decision late, at the next event. If the core armed no timer for another kind
+// of decision, decisions would be late in many simulations.
 TEST_CASE("A decision that depends on time alone has a timer") {
   constexpr std::array kExact{"round-robin", "fcfs", "shortest-first", "credit", "priority"};
   constexpr unsigned kWorlds = 300;

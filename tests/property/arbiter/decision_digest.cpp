@@ -98,7 +98,7 @@ void mix(std::uint64_t& digest, std::uint64_t value) {
   digest = (digest ^ value) * 0x9e3779b97f4a7c15u + (digest >> 29);
 }
 
-// Names of the messages that the core sends.
+// A message that the core sends: its name, and the names of the words of its body.
 struct Shape {
   MessageType type;
   const char* name;

@@ -55,7 +55,7 @@ Seen run(unsigned number, World::Listener listener = {}) {
 }
 
 using Count = unsigned World::Tally::*;
-// The events that must occur in all scenarios together, and in any 13 consecutive groups.
+// Each of these events must occur at least once in any 13 consecutive groups of scenarios.
 constexpr std::pair<const char*, Count> kCounts[] = {
     {"turns", &World::Tally::turns},
     {"evictions", &World::Tally::evictions},

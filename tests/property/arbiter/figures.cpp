@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks the core's figures: after each event, updating the figures of the event's sessions is as good as
-// updating the figures of all sessions.
+// Checks the core's figures: after each event, it suffices to update the figures of the event's sessions. An
+// update of the figures of all sessions gives the same figures.
 #include "arbiter/ledger/figure_book.h"
 
 #include <rapidcheck.h>

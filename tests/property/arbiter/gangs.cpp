@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs that span nodes, on simulated clusters whose jobs conflict in all ways. Each job must end, and may
-// wait for a turn only as long as other jobs can delay it.
+// Jobs that span nodes, on simulated clusters with random jobs that do not fit together. Each job must end,
+// and may wait for a turn only as long as other jobs can delay it.
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
@@ -135,7 +135,7 @@ TEST_CASE("All nodes of a job count the same lease time") {
         least = std::min(least, lease);
         most = std::max(most, lease);
       }
-      // The processes of a job start and end at most 200 ms after the job's first process.
+      // The processes of a job start within 200 ms of each other, so their nodes count different lease times.
       RC_ASSERT(most - least <= 300ms + most / 20);
     }
   }));

@@ -186,9 +186,8 @@ void HostileClients::claim_memory(SessionId session, Client&) {
   if (world_.random(0, 9) == 0) say(session, Want{.host_short = 1});
 }
 
-// A client that requests the GPU and never drains. While such clients enter, one half of them report slow
-// restores all the time. The clients of the other half report at once that all their granted memory is
-// resident.
+// A client that requests the GPU and never drains. One half of these clients report a very slow restore: one
+// more resident byte in each report. The other half report at once that all their memory is resident.
 void HostileClients::keep_the_turn(SessionId session, Client& client) {
   MemoryUse use{};
   use.swappable = mebibytes(60);
@@ -244,8 +243,7 @@ void HostileClients::come_and_go(SessionId session, Client& client) {
   }
 }
 
-// Takes and ends its turns correctly, but reports that all memory it was ever granted is on the GPU and
-// cannot be evicted.
+// Takes and ends its turns correctly, but always reports that its memory is on the GPU and cannot be evicted.
 void HostileClients::keep_memory(SessionId session, Client& client) {
   MemoryUse use{};
   use.swappable = use.resident = mebibytes(100);
@@ -265,7 +263,8 @@ void HostileClients::obey(SessionId session, const MemoryUse& use) {
   say(session, Want{});
 }
 
-// A client that has memory in several processes, never reports it, and frees it now and then.
+// Allocates memory that the client never reports (`hidden`), and frees it now and then. Sometimes a further
+// process of the tenant connects.
 void HostileClients::hide_memory(SessionId session, Client& client) {
   const TenantId tenant = client.tenant;
   client.hidden = world_.random(0, 4) == 0 ? Bytes{} : kHidden;
@@ -278,8 +277,8 @@ void HostileClients::hide_memory(SessionId session, Client& client) {
   if (world_.random(0, 9) == 0) come(tenant);
 }
 
-// Reports for a while that all memory that it was ever granted is on the GPU, and then that none of it is on
-// the GPU. The tenant's processes report this at the same time or alternately.
+// Reports for a while that all its memory is on the GPU, and then for a while that none of it is. The
+// tenant's processes change their reports at the same time, or in turn.
 void HostileClients::alternate(SessionId session, Client& client) {
   const TenantId tenant = client.tenant;
   MemoryUse use{};

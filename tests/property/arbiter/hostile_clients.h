@@ -40,7 +40,7 @@ class HostileClients {
 
   static constexpr unsigned kMostSessions = 4;  // the most sessions of one tenant
 
-  // The tenants have the numbers from `first` on. With `absurd`, the tenants of these clients also have
+  // The numbers of the tenants begin with `first`. With `absurd`, the tenants of these clients also have
   // arbitrary units, shares and deadlines.
   HostileClients(Surroundings& world, TenantId first, unsigned tenants, bool absurd);
 

@@ -148,7 +148,7 @@ TEST_CASE(
     RC_ASSERT((wait > 0ns) == (limited && tenant.lag < 0ns));
     RC_ASSERT((budget == Nanoseconds::max()) == !limited);
     if (!limited) return;
-    // After the wait, the tenant has no debt. The wait is one tick too long at most.
+    // After the wait, the tenant has no debt, and has earned at most 2 us more than the debt.
     const ActivityInterval waits{
         .turn = 15ms, .counted = true, .due = tenant.due, .limit = tenant.claims.limit};
     const Nanoseconds then = lag_after(rules.account, tenant.lag, waits, wait);

@@ -90,7 +90,7 @@ TEST_CASE("Tenants that come and go") {
         } else {
           RC_ASSERT(gpus.size() == std::min(demand.gpus, count));
           RC_ASSERT(std::set<GpuUuid>(gpus.begin(), gpus.end()).size() == gpus.size());
-          // No other GPU had fewer units than a chosen GPU.
+          // On each GPU that was not chosen, tenants had at least as many units as on each chosen GPU.
           unsigned most_taken = 0;
           unsigned least_left = ~0u;
           for (unsigned i = 0; i < count; ++i) {

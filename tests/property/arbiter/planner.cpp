@@ -55,10 +55,10 @@ TEST_CASE("Handoffs cost what MaxSwapOverhead allows, and each tenant gets its s
   }));
 }
 
-TEST_CASE("Nobody waits longer than MaxWait, or than turns that cost half of the time take") {
+TEST_CASE("Nobody waits longer than MaxWait, or than a round in which handoffs take half of the time") {
   CHECK(holds("waits", [] {
-    // If some tenants fit together, each turn may have another running set, so there can be more running sets
-    // than tenants.
+    // If some tenants fit together, each turn may have a different running set, so there can be more running
+    // sets than tenants.
     const bool any_sets = *rc::gen::arbitrary<bool>();
     const auto programs = any_hogs(any_sets ? 10 : 51);
     const Nanoseconds max_wait = any_time(1000, 20000);

@@ -19,15 +19,14 @@ constexpr Nanoseconds kMaxWait = 2s;
 
 std::vector<std::string> all_policies() { return {std::begin(kPolicies), std::end(kPolicies)}; }
 
-// Returns how much longer than a round of turns a tenant may wait, by the bound that the scenario's policy
-// states.
+// Returns the time beyond a round of turns that a tenant may wait under the scenario's policy.
 Nanoseconds patience_with(const Scenario& scenario) {
   constexpr unsigned kMostUnits = 3;
   constexpr unsigned kPriorities = 3;
   if (scenario.policy == "shortest-first") return kMaxWait;
   if (scenario.policy == "priority") return kPriorities * kMaxWait;
-  // A tenant may first have to repay a debt of 10 s. Stated shares leave at least two fifths of the time,
-  // which tenants share in proportion to their units.
+  // A tenant may first have to repay a debt of 10 s. Stated shares leave at least two fifths of the time.
+  // Tenants share this part in proportion to their units.
   if (scenario.policy == "elastic") return 25s * kMostUnits * scenario.tenants;
   // The bound of elastic, plus the time in which a tenant repays a debt of 10 s if deadlines leave it a
   // twentieth of the time.
@@ -127,7 +126,7 @@ Program hog(std::uint32_t units, std::int32_t priority = 0) {
   return {.size = 60, .burst = {}, .pause = {}, .claims = {.units = units, .priority = priority}};
 }
 
-TEST_CASE("credit shares the time of those that always work by their units") {
+TEST_CASE("credit shares the time of tenants that always work by their units") {
   for (const std::vector<std::uint32_t>& units :
        std::vector<std::vector<std::uint32_t>>{{1, 1}, {3, 1}, {8, 1}, {5, 3, 2}, {1, 2, 4, 8}}) {
     std::vector<Program> programs;
@@ -149,7 +148,7 @@ TEST_CASE("credit shares the time of those that always work by their units") {
   }
 }
 
-TEST_CASE("priority gives the GPU to the higher one, at once, and a turn to the lower one as it ages") {
+TEST_CASE("priority: a higher priority gets the GPU at once, and a lower priority gets a turn as it ages") {
   const TurnRules turns{.fixed = {}, .max_overhead = 0.05, .max_wait = 10s};
   Stage stage(1, turns, kPerMib, {hog(1, 3), hog(1, 0)}, "priority");
   stage.run(100s);
@@ -216,7 +215,7 @@ double worst_error(Stage& stage, const std::vector<double>& due, Nanoseconds tim
   return worst;
 }
 
-TEST_CASE("elastic: the shares of 2 to 16 that always work are exact in every window of 10 s") {
+TEST_CASE("elastic: the shares of 2 to 16 tenants that always work are exact in every window of 10 s") {
   const auto error_of = [](const std::vector<double>& requests) {
     std::vector<Program> programs;
     for (const double request : requests) programs.push_back(busy({.request = request}));
@@ -305,7 +304,7 @@ TEST_CASE("elastic: limits hold also where nobody else wants the GPU") {
 }
 
 TEST_CASE(
-    "elastic: what a tenant does not use others have within a window, and it has its request back at once") {
+    "elastic: what a tenant does not use goes to other tenants within a window, and comes back at once") {
   Program pausing = busy({.request = 0.6});
   pausing.burst = 30s;
   pausing.pause = 30s;
@@ -349,7 +348,7 @@ Program of_units(unsigned size, unsigned units) {
   return {.size = size, .claims = {.units = units, .request = units / 8.0}};
 }
 
-TEST_CASE("elastic and deadline: who fits beside each of the others changes nothing between them") {
+TEST_CASE("elastic and deadline: a tenant that fits beside each other tenant does not change their shares") {
   const auto program = [](unsigned size, double request) {
     return Program{.size = size, .claims = {.request = request}};
   };
@@ -375,7 +374,7 @@ TEST_CASE("elastic and deadline: who fits beside each of the others changes noth
     }
 }
 
-TEST_CASE("elastic and deadline: who does not fit beside those that run together has its part") {
+TEST_CASE("elastic and deadline: a tenant that does not fit beside tenants that run together has its part") {
   for (const char* policy : {"elastic", "deadline"})
     for (const std::vector<Program>& programs : std::vector<std::vector<Program>>{
              {of_units(45, 2), of_units(45, 1), of_units(80, 1)},
@@ -559,7 +558,7 @@ std::vector<Program> paced_beside_a_hog(double limit) {
   return {paced, hog};
 }
 
-TEST_CASE("deadline: fewer misses than with any of the fixed shares, and a sawtooth") {
+TEST_CASE("deadline: fewer misses than with fixed shares, and a limit that halves and then rises in steps") {
   const auto missed_with = [](const char* policy, double limit) {
     Stage stage(1, {}, 0ms, paced_beside_a_hog(limit), policy);
     stage.run(10s);
@@ -591,7 +590,8 @@ TEST_CASE("deadline: fewer misses than with any of the fixed shares, and a sawto
   CHECK(missed < missed_with("elastic", 1));
 }
 
-TEST_CASE("deadline: who can never meet them leaves the others what they are promised") {
+TEST_CASE(
+    "deadline: a tenant that can never meet its deadlines leaves others their requests, or a twentieth") {
   std::vector<Program> programs = paced_beside_a_hog(1);
   programs[0].claims.deadline = 1ms;
   programs.push_back({.size = 5, .claims = {.request = 0.3, .timed = true}});
@@ -605,7 +605,7 @@ TEST_CASE("deadline: who can never meet them leaves the others what they are pro
   CHECK(share_of_time(stage, 2, 60s).first > 0.28);
 }
 
-TEST_CASE("fcfs lets each do all its work at hand, and hands over less often") {
+TEST_CASE("fcfs lets each tenant finish its present work, and hands over less often than round-robin") {
   const Program worker{.size = 60, .burst = 20s, .pause = 1s};
   const auto turns_with = [&](const char* policy) {
     Stage stage(1, {}, kPerMib, {worker, worker, worker}, policy);

@@ -32,7 +32,7 @@ void host(Scenario& scenario, Draw& draw) {
   scenario.job_host_limit = bound();
 }
 
-// Actions that all sessions of a tenant do together.
+// Chooses how the sessions of a tenant depend on each other.
 void together(Scenario& scenario, Draw& draw) {
   scenario.entangled = draw.one_in(2);
   scenario.lockstep = !scenario.entangled && draw.one_in(2);

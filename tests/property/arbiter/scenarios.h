@@ -2,8 +2,9 @@
 // The simulations whose decisions are recorded in decisions.golden. The number of a simulation determines its
 // scenario.
 //
-// A group is a row of kPerGroup scenarios with one policy and one theme. Consecutive groups differ in policy
-// and theme: any 13 consecutive groups together have every policy and every theme.
+// A group consists of kPerGroup consecutive scenarios with one policy and one theme. The theme decides what
+// happens in them, for example deaths of processes. Consecutive groups differ in policy and theme: any 13
+// consecutive groups together have every policy and every theme.
 #pragma once
 
 #include <string>

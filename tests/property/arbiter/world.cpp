@@ -34,7 +34,7 @@ Tuning tuning_of(const Scenario& scenario) {
     tuning.crowd_patience = kCrowdPatience;
     tuning.first_surveys = std::chrono::seconds(5);
   }
-  // Disables growth forecasts, which fall as time passes, without a timer.
+  // Disables growth forecasts: they fall as time passes, and the core arms no timer for this.
   if (scenario.early_advances) tuning.surge_pause = {};
   return tuning;
 }
@@ -56,7 +56,7 @@ World::World(const Scenario& scenario, Listener listener, Watcher watcher)
     gpus_.emplace_back();
     if (!scenario.learned) find_gpu(i, false);
   }
-  // Limits each honest tenant to the GPU's memory without the real memory of hostile clients.
+  // Limits each honest tenant to the GPU's memory minus the memory that hostile clients really have.
   if (scenario.hostile > 0)
     for (unsigned t = 1; t <= scenario.tenants; ++t)
       caps_[TenantId{t}] = mebibytes(scenario.capacity) - held_by_hostile(scenario);
@@ -93,7 +93,7 @@ void World::run() {
   while (timeline_.next()) {
     const auto happen = timeline_.go_on();
     if (now() > end_ && !winding_down_) {
-      // After this, no program starts new work, so that all programs end.
+      // From now on, no program starts new work, so all programs end.
       winding_down_ = true;
       std::vector<SessionId> all;
       for (const auto& [key, client] : clients_) all.push_back(key);
@@ -113,7 +113,7 @@ void World::tell(const Event& event) {
   count(actions);
   if (watcher_) watcher_(now(), *core_, event, actions);
   perform(actions);
-  note_request(event);  // the same event may have ended the lease
+  note_request(event);  // after perform(): the event may also have ended the lease, which erases the request
   const auto* usage = std::get_if<From<Usage>>(&event);
   if (usage == nullptr) return;
   const auto session = core_->session(usage->session);
@@ -126,9 +126,9 @@ void World::perform(const Actions& actions) {
       if (client->id == id) return client.get();
     return nullptr;
   };
-  // If a lease was revoked while its session was stopped, the session holds the lease again after it resumes,
-  // until it has drained. The session also does so if the arbiter was restarted and does not know of the
-  // revocation.
+  // If a lease was revoked while its session was stopped, the session holds the lease again after the session
+  // resumes, until it has drained. An arbiter that was restarted may not know that the lease was revoked.
+  // Then, too, the session holds the lease again.
   const Snapshot state = core_->snapshot();
   const auto taken = [&](TenantId id) {
     const Snapshot::Tenant* tenant = state.find(id);
@@ -152,7 +152,7 @@ void World::perform(const Actions& actions) {
         continue;
       }
       // A Prepare must precede each Evict that the core can foresee. The core cannot foresee two cases: a
-      // leaving session must evict because another session needs memory to leave, and hostile clients need
+      // leaving session must evict because another session needs memory to drain, and hostile clients need
       // memory.
       const bool stuck = scenario_.host_runs_out || scenario_.host_short;
       if (scenario_.checked && send->message.type == MessageType::evict && !stuck && !hostile_ &&
@@ -379,7 +379,8 @@ void World::find_gpu(unsigned gpu, bool learned) {
 void World::advance_early() {
   if (winding_down_) return;
   at(now() + delay(100), [this] { advance_early(); });
-  // A timer that is due within a millisecond may belong to the consequences of an earlier decision.
+  // If a timer is due within a millisecond, an earlier decision may still have effects, and nothing is
+  // checked.
   if (timeline_.alarm() && *timeline_.alarm() <= now() + 1ms) return;
   const Snapshot before = core_->snapshot();
   for (const Snapshot::Session& session : before.sessions) {
@@ -393,7 +394,7 @@ void World::advance_early() {
   }
 }
 
-// Memory for which a request waits does not exist yet.
+// Surveys all GPUs. A survey does not show memory for which a request waits: this memory does not exist yet.
 void World::survey() {
   if (winding_down_) return;
   at(now() + 500ms + delay(1000), [this] { survey(); });
@@ -402,7 +403,7 @@ void World::survey() {
     for (const auto& [key, client] : clients_) {
       if (client->gpu != i || client->id == SessionId{}) continue;
       const Bytes asked = client->asking ? minus(client->use.pinned, client->before_growth_pinned) : Bytes{};
-      // An allocation needs a context.
+      // A margin for contexts: an allocation needs a context, even if the client has reported none.
       constexpr Bytes kLeast = mebibytes(1);
       found.sessions[client->id] =
           client->use.resident + client->use.pinned + client->use.context - asked + kLeast;

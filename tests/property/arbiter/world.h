@@ -58,7 +58,8 @@ struct Scenario {
   // Sometimes one process or all processes of a tenant are stopped. Some stops are announced to the arbiter.
   bool stops = false;
   bool queries = false;  // programs query the free memory
-  bool terms = false;    // caps and claims of running jobs change; some GPUs limit threads, not time
+  bool terms = false;    // caps and claims of running jobs change; on some GPUs, deadlines limit the GPU
+                         // threads of other tenants instead of their time
   bool forgets = false;  // tenants that have no process are forgotten
   bool learned = false;  // the arbiter learns of the GPUs from sessions, and later finds one GPU itself
   bool losses =
@@ -195,14 +196,14 @@ class World : private simulation::Process, private HostileClients::Surroundings 
   void ask_for_memory(SessionId id);
   Usage usage(const Client& client, std::uint64_t request = 0, bool stuck = false) const;
 
-  // Process
+  // overrides of simulation::Process
   Nanoseconds drain(simulation::Session& session, MessageType order) override;
   Nanoseconds submit_once(simulation::Session& session) override;
   bool can_evict(simulation::Session& session) override;
   bool waits(const simulation::Session& session) const override;
   Nanoseconds longest_submission(simulation::Session& session) override;
 
-  // Surroundings
+  // overrides of HostileClients::Surroundings
   Nanoseconds now() const override { return timeline_.now(); }
   void at(Nanoseconds time, std::function<void()> what) override;
   void tell(const Event& event) override;

@@ -23,7 +23,6 @@ Nanoseconds progress_bound(const Scenario& scenario) {
   return (scenario.tenants + 1) * kHonest + scenario.hostile * kHostile + 3 * 1500ms + kCrowdPatience;
 }
 
-// Checks the invariants.
 void World::check() {
   std::vector<Bytes> there(uuids_.size());
   std::vector<Bytes> contexts(uuids_.size());
@@ -74,7 +73,8 @@ void World::check() {
   if (scenario_.losses) check_gpus(state);
 }
 
-// Reports of hostile clients may exceed the existing memory, until surveys have refuted them.
+// Returns the memory of the GPU that is promised to honest clients. Hostile clients are left out, since their
+// reports may exceed the existing memory until surveys have disproved the reports.
 Bytes World::promised_to_honest(const Snapshot& state, const Snapshot::Gpu& gpu) const {
   Bytes sum;
   for (const SessionId each : gpu.sessions) {
@@ -212,8 +212,9 @@ void World::check_counted(const Snapshot& state) const {
   }
 }
 
-// Evictable memory and away memory together never exceed the limits of a step and of a job. Their sum, and
-// the host memory that holds evicted memory, never exceed the site's limit for a tenant.
+// Evictable memory and away memory together never exceed the limits of a step, of a job, and of the site for
+// a tenant. The site's limit also bounds the sum of away memory and the host memory that holds evicted
+// memory.
 void World::check_host() {
   std::map<TenantId, Bytes> of_job;
   std::map<std::pair<TenantId, std::uint32_t>, Bytes> of_step;

@@ -18,7 +18,7 @@ namespace sharedgpu::test {
 constexpr unsigned kForContexts = 60;  // in MiB
 constexpr Nanoseconds kQuantum = std::chrono::milliseconds(500);
 constexpr Nanoseconds kMostOveruse = std::chrono::seconds(5);
-// Beside hostile clients:
+// Settings of the core in simulations with hostile clients:
 constexpr Nanoseconds kPatience = std::chrono::seconds(2);
 constexpr Nanoseconds kCrowdPatience = std::chrono::seconds(5);
 
@@ -40,7 +40,7 @@ struct World::Client : simulation::Session {
   unsigned gpu = 0;
   bool attached = false;
   bool had_gate = false;   // the client held a lease when the arbiter died
-  bool let_in = false;     // the gate has been open since Ready
+  bool let_in = false;     // the gate was open at the last Ready or opened later, and no Released followed
   bool begun = false;      // has ever submitted
   bool computing = false;  // the GPU has unfinished work of the client
   unsigned submitted = 0;  // number of all submissions so far

@@ -162,8 +162,8 @@ bool World::waits(const simulation::Session& session) const {
 }
 
 // Returns zero in scenarios with early_advances. With a longer time, turns would consist of whole
-// submissions. A small change of an account could then move the end of a turn by a whole submission, for
-// which the core has no timer.
+// submissions. A small change of an account could then move the end of a turn by a whole submission, and
+// the core arms no timer for such a change.
 Nanoseconds World::longest_submission(simulation::Session&) {
   return scenario_.early_advances ? Nanoseconds{} : random(0, 2) * 20ms;
 }
@@ -216,8 +216,8 @@ void World::capture(Client& client) {
     client.capturing = client.page.open && random(0, 9) == 0;
 }
 
-// Sometimes lets a session pass that waits at a closed gate, since work on the GPU may wait for the session's
-// next submission. The intervals become longer and longer.
+// At growing intervals, lets a session that waits at its closed gate submit once. Work on the GPU may wait
+// for this submission.
 void World::let_through(Client& client) {
   if (client.draining_since == Nanoseconds{}) client.draining_since = now();
   const Nanoseconds due = client.draining_since + 50ms + client.passed * client.passed * 5ms;
@@ -242,7 +242,7 @@ void World::grow(Client& client) {
   } else {
     const Bytes growth = mebibytes(random(1, scenario_.largest_growth));
     client.use.swappable += growth;
-    // Sometimes the new memory of the GPU takes the contents of away memory.
+    // Sometimes away memory moves into the new memory on the GPU.
     if (client.away != Bytes{} && random(0, 1) == 0) client.away = minus(client.away, growth);
   }
   client.asking = true;
@@ -345,7 +345,8 @@ void World::pass(SessionId key) {
   if (!entry->second->computing || scenario_.lockstep || scenario_.entangled) compute(*entry->second);
 }
 
-// If a request to move away memory to the GPU is refused, this memory stays away.
+// While a request to move away memory to the GPU waits, reports without a request still count this memory as
+// away, since it stays away if the request is refused.
 Usage World::usage(const Client& client, std::uint64_t request, bool stuck) const {
   const bool stays = request == 0 && client.asking;
   return {.request = request,
@@ -367,7 +368,7 @@ void World::watch_host(SessionId key) {
   at(now() + 1s, [this, key] { watch_host(key); });
 }
 
-// Reports deadlines twenty times a second, with pauses in which it reports none.
+// Reports met and missed deadlines about twenty times a second, with pauses of 15 s.
 void World::tell_of_deadlines(SessionId key) {
   auto entry = clients_.find(key);
   if (entry == clients_.end() || winding_down_) return;

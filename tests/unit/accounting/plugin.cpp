@@ -46,8 +46,8 @@ acct_gather_data_t prepared() {
 
 // This is one test case, since the plugin keeps state: the order of the steps matters.
 TEST_CASE(
-    "What a step comes to goes into entries that Slurm has prepared, until one is found that is something "
-    "else") {
+    "A step's usage goes into the entries that Slurm has prepared, until the plugin finds an entry that is "
+    "not prepared") {
   acct_gather_data_t data[] = {prepared(), prepared(), prepared()};
   CHECK(acct_gather_interconnect_p_get_data(data) == 0);
   CHECK(data[0].size_read == INFINITE64);

@@ -124,7 +124,7 @@ TEST_CASE("An object with a zero byte behind it is text") {
   CHECK(add_share(once, share_of("gpu1")).outcome == Outcome::complete);
 }
 
-TEST_CASE("Nodes add up, each once") {
+TEST_CASE("The shares of the nodes are added, and each node counts once") {
   std::string comment = "{\"site\": true}";
   for (const char* node : {"n1", "n2", "n3"}) comment = with(comment, node);
   for (const char* node : {"n3", "n1", "n2"})
@@ -169,7 +169,7 @@ TEST_CASE("A summary is in AdminComment, but never in one of jobstats") {
     CHECK(field(jobstats, ours) == system);
     CHECK(field(jobstats + ours, "") == system);
   }
-  // A summary stays where it is, even if nodes differ in their settings.
+  // A summary stays in its field, even if the nodes of a job have different settings.
   CHECK(field(ours, "") == admin);
   CHECK(field("", ours) == system);
 }

@@ -81,7 +81,7 @@ TEST_CASE("An entry is written at once, checked again, and removed after a while
   CHECK(desk.said.empty());
 }
 
-TEST_CASE("An entry waits for the record's end, which brings what the controller knows") {
+TEST_CASE("An entry waits until the record has the job's end and the controller's comment") {
   Desk desk;
   desk.put("n1");
   CHECK(desk.work(100));  // the database does not know the job
@@ -206,7 +206,7 @@ TEST_CASE("An entry counts once, wherever its writer is killed") {
   CHECK(desk.lease() == 2s);
 }
 
-TEST_CASE("Each run of a requeued job has its own") {
+TEST_CASE("Each run of a requeued job has its own summary") {
   Desk desk;
   desk.records.jobs[kJob] = {{.span = {.begin = 100, .end = 200}, .state = 1024, .comment = ""},
                              {.span = {.begin = 300}, .state = 1, .comment = ""}};

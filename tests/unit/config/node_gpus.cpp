@@ -78,7 +78,7 @@ TEST_CASE("GPUs are found with their models, by their numbers") {
   CHECK(gpus.list[1].model == "NVIDIA H200");
 }
 
-TEST_CASE("without the driver's word, the device files count") {
+TEST_CASE("if the driver names no GPUs, the device files count") {
   Host host;
   for (const char* name :
        {"nvidia1", "nvidia0", "nvidia10", "nvidiactl", "nvidia-uvm", "nvidia", "nvidia0x", "null"})
@@ -100,7 +100,8 @@ TEST_CASE("a driver that gives no answer is not waited for, and is told from one
   CHECK(gpus.list[0].model.empty());
 }
 
-TEST_CASE("who asks a slow driver keeps nothing of the caller's open, and hears its answer") {
+TEST_CASE(
+    "the child that asks a slow driver keeps none of the caller's descriptors open, and gets the answer") {
   Host host;
   const std::string slow = host.add_slow_gpu();
   int ends[2];

@@ -70,7 +70,7 @@ TEST_CASE("a salloc without interactive step has no summary") {
   CHECK(missing_effects(wanted, submission(true), nullptr).empty());
 }
 
-TEST_CASE("without the site's settings, and of options that are not given, nothing is said") {
+TEST_CASE("no line is written without the site's settings, or about options that are not given") {
   const GivenOptions all =
       options({{JobOption::share, "25"}, {JobOption::priority, "5"}, {JobOption::deadline, "1s"}});
   CHECK(missing_effects(all, submission(true), nullptr).empty());

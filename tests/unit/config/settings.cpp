@@ -74,7 +74,7 @@ TEST_CASE("Every key is read") {
   CHECK(settings.log_file == "/tmp/log");
 }
 
-TEST_CASE("The defaults serve") {
+TEST_CASE("An empty file gives the defaults") {
   Settings settings;
   CHECK(parse_settings("", "x.conf", settings) == "");
   CHECK(settings.socket == kDefaultSocket);
@@ -90,7 +90,7 @@ TEST_CASE("The defaults serve") {
 constexpr GpuUuid kSome{{0x12, 0x34}};
 constexpr char kSomeName[] = "GPU-12340000-0000-0000-0000-000000000000";
 
-TEST_CASE("Sections hold for the GPUs that they name, the last one first") {
+TEST_CASE("Sections hold for the GPUs that they name, and the last one has precedence") {
   Settings settings;
   REQUIRE(parse_settings("Policy=credit\n"
                          "Quantum=4s\n"
@@ -176,7 +176,7 @@ TEST_CASE("Sections for partitions and QOS") {
   CHECK(of("lon", "hig").priority == 1);
   CHECK(of("long", "").priority == -7);
   CHECK(of("free", "low").max_request == 10);
-  CHECK(of("free", "high").priority == 100);  // the QOS rules
+  CHECK(of("free", "high").priority == 100);  // the section of the QOS has precedence
   CHECK(of("free", "high").max_priority == 5);
   CHECK(of("free", "high").max_request == 10);
   CHECK(of("", "high").max_request == 50);
@@ -187,7 +187,7 @@ TEST_CASE("Sections for partitions and QOS") {
   CHECK(on(0, "").policy == "credit");
   CHECK(on(0, "long").policy == "fcfs");
   CHECK(on(0, "long").quantum == 9s);
-  CHECK(on(1, "long").policy == "elastic");  // the GPU rules
+  CHECK(on(1, "long").policy == "elastic");  // the section of the GPU has precedence
   CHECK(on(1, "long").quantum == 9s);
 
   CHECK(change_settings("[qos high]\nPriority=3", settings) == "");

@@ -61,7 +61,7 @@ TEST_CASE("Units bring their memory on top of each form of request") {
   CHECK(result(job("gres:sharedgpu:1"), where) == per_node(1700));
 }
 
-TEST_CASE("All memory of a node, no default and no units are left alone") {
+TEST_CASE("Jobs with all memory of a node, without default memory or without units are left unchanged") {
   CHECK(is_left_alone(job("gres:sharedgpu:1", per_node(0))));
   CHECK(is_left_alone(job("gres:sharedgpu:1", per_cpu(0))));
   CHECK(is_left_alone(job("gres:gpu:1", per_node(500))));
@@ -73,7 +73,7 @@ TEST_CASE("All memory of a node, no default and no units are left alone") {
   CHECK(is_left_alone(job("gres:sharedgpu:1"), where));
 }
 
-TEST_CASE("Types for which nothing is stated bring nothing") {
+TEST_CASE("Units of a type without a stated size bring no memory") {
   const UnitMemory units(*parse_typed_sizes("h100:1000MiB", true), {}, 8);
   CHECK_FALSE(decide(job("gres:sharedgpu:a100:1", per_node(500)), {partition()}, units).sum);
 }
@@ -173,7 +173,7 @@ TEST_CASE("Cores are counted as Slurm allocates them") {
   CHECK(8 == cpus(2, 3));
   CHECK(4 == cpus(4, 1, 2));
   where.one_task_per_core = false;
-  where.nodes[0].cpu_step = 8;  // sockets
+  where.nodes[0].cpu_step = 8;  // Slurm allocates whole sockets
   CHECK(8 == cpus(1, 3));
   CHECK(16 == cpus(2, 1));
   CHECK(16 == cpus(4, 1));

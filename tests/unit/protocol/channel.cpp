@@ -270,8 +270,8 @@ TEST_CASE("connect() waits for a place in the queue of connections, up to its ti
     timeval timeout = {.tv_sec = 1, .tv_usec = 1};
     socklen_t size = sizeof timeout;
     REQUIRE(getsockopt(patient.fd(), SOL_SOCKET, SO_SNDTIMEO, &timeout, &size) == 0);
-    CHECK((timeout.tv_sec == 0 &&
-           timeout.tv_usec == 0));  // closing descriptors that the peer sends later may take long
+    // The timeout of connect() does not apply to later calls of send().
+    CHECK((timeout.tv_sec == 0 && timeout.tv_usec == 0));
   }
   SECTION("not for an arbiter that goes") {
     std::thread arbiter([&] {

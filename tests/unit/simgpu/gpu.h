@@ -31,7 +31,8 @@ class Gpu {
     REQUIRE(cuInit(0) == CUDA_SUCCESS);
     REQUIRE(cuCtxCreate_v2(&context, 0, 0) == CUDA_SUCCESS);
     REQUIRE(cuModuleLoadData(&module, programs::kKernelsPtx) == CUDA_SUCCESS);
-    // A real driver loads a kernel at the kernel's first launch, and waits for all other work to do so.
+    // A real driver loads a kernel at the kernel's first launch. Before it loads the kernel, the driver waits
+    // for all other work.
     REQUIRE(add(0, 0, 0, nullptr) == CUDA_SUCCESS);
     REQUIRE(spin(0, nullptr) == CUDA_SUCCESS);
     REQUIRE(cuCtxSynchronize() == CUDA_SUCCESS);

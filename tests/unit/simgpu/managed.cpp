@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/simgpu/gpu.h"
 
-// The tests use the first version, which every driver has. Newer headers define the name of the first version
-// as a macro for the second version.
+// The tests use the first version of cuMemPrefetchAsync, which every driver has. Newer headers define this
+// name as a macro for the second version.
 #undef cuMemPrefetchAsync
 extern "C" CUresult CUDAAPI cuMemPrefetchAsync(CUdeviceptr address, std::size_t size, CUdevice to,
                                                CUstream stream);

@@ -23,7 +23,8 @@ RegisterGang gang() {
   return gang;
 }
 
-// An arbiter that accepts one connection for each answer; for an empty answer, it closes the connection.
+// An arbiter that accepts `connections` connections, and answers one message on each. If the answer is empty,
+// the arbiter closes the connection without an answer.
 using Answer = std::function<std::optional<Message>(const Message&)>;
 class Arbiter {
  public:
@@ -84,7 +85,7 @@ TEST_CASE("an arbiter that does not take a gang says so, one of an earlier versi
   CHECK(std::chrono::steady_clock::now() - begin < kLong / 2);
 }
 
-TEST_CASE("the next arbiter answers where one was killed before it could") {
+TEST_CASE("if an arbiter is killed before it answers, the next arbiter answers") {
   const test::TemporaryFolder folder;
   const std::string socket = folder.path + "/socket";
   bool killed = false;

@@ -19,8 +19,7 @@ Nanoseconds between(Nanoseconds least, Nanoseconds most) {
 
 }  // namespace
 
-TEST_CASE(
-    "a queue of kernels that differ is a few times as long as meant at most, and the GPU has always work") {
+TEST_CASE("a queue of different kernels is at most five times as long as its goal, and the GPU has work") {
   CHECK(rc::check([] {
     const Nanoseconds goal = between(2ms, 20ms);
     const Nanoseconds shortest = between(5us, goal / 5);
@@ -34,8 +33,8 @@ TEST_CASE(
     gpu.forget_statistics();
     run(1s);
     RC_ASSERT(gpu.longest_queue() <= 5 * goal);
-    // A poll notices late that the GPU has passed a fence: by the interval between polls at most. The GPU may
-    // be idle for this time.
+    // Polls notice that the GPU has passed a fence late, by at most the interval between two polls. The GPU
+    // may be idle for this time.
     RC_ASSERT(gpu.idle() <= 10ms * (backlog::Ahead::kGoal / goal));
     RC_ASSERT(gpu.in_vain() == 0);
   }));

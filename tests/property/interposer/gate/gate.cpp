@@ -118,7 +118,7 @@ TEST_CASE("nothing is submitted between the end of a drain and the next opening"
   CHECK(held);
 }
 
-TEST_CASE("grace never shrinks, and slows down") {
+TEST_CASE("as time passes, the grace never shrinks, and grows at most in proportion to the time") {
   bool held = rc::check([](std::uint16_t seconds, std::uint16_t more) {
     auto elapsed = std::chrono::seconds(seconds);
     auto later = elapsed + std::chrono::milliseconds(more);

@@ -181,7 +181,7 @@ class Model {
 
 }  // namespace
 
-TEST_CASE("memory is given to a stream only when its last use comes before", "[stream_pool]") {
+TEST_CASE("a stream gets only memory whose last use comes before the stream's next work", "[stream_pool]") {
   const bool good = rc::check([] {
     Model model;
     for (const Step& step : *rc::gen::container<std::vector<Step>>(any_step())) {

@@ -240,8 +240,8 @@ class Model {
     std::optional<Physical> exported = {};  // the driver's handle, on which the program has a reference
   };
 
-  // Returns true if all memory is resident, as it is inside the gate. The program uses its memory only if
-  // this is true.
+  // Returns true if all contents are at their addresses, as they are inside the gate. The program uses its
+  // memory only then.
   bool running() {
     for (const Handle& handle : t_.memory.handles()) {
       if (!handle.usable()) return false;
@@ -309,7 +309,7 @@ class Model {
     made.held = false;
     forget(n % made_.size());
   }
-  // Makes one handle of the memory, and mostly exports it.
+  // Merges the handles of an allocation into one handle, and usually exports this handle.
   void merge(std::uint32_t n) {
     if (made_.empty()) return;
     Made& made = made_[n % made_.size()];
@@ -353,7 +353,7 @@ class Model {
     if (blocks_.empty()) return;
     const std::size_t chosen = n % blocks_.size();
     if (t_.memory.free(blocks_[chosen].address) != CUDA_SUCCESS) {
-      // Memory that the program wanted to free has no defined contents, but still exists.
+      // The free has failed: the memory still exists, but its contents are undefined.
       blocks_[chosen].seed = 0;
       blocks_[chosen].word.reset();
       blocks_[chosen].settled.clear();
@@ -420,8 +420,8 @@ class Model {
         return true;
     return false;
   }
-  // Exchanges random handles. The request also contains an address as both leaving and entering, which may
-  // belong to no handle.
+  // Exchanges random handles. The request also names `n`, an address that may belong to no handle, as both
+  // leaving and entering.
   void exchange(std::uint32_t n) {
     std::vector<CUdeviceptr> out{n};
     std::vector<CUdeviceptr> in{n};

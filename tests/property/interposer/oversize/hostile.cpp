@@ -23,7 +23,8 @@ void* operator new(std::size_t size) {
   allocated += malloc_usable_size(block);
   return block;
 }
-// AddressSanitizer defines every version of operator new, so this file replaces every version that it uses.
+// AddressSanitizer defines every version of operator new, so this file replaces each version that the test
+// uses.
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   try {
     return operator new(size);
@@ -128,7 +129,7 @@ TEST_CASE("no plan exceeds the window or moves a handle in vain", "[oversize]") 
   }));
 }
 
-TEST_CASE("the handle that was needed last has no distance to its last need", "[oversize]") {
+TEST_CASE("the distance to the last need is zero for the handle that was needed last", "[oversize]") {
   CHECK(rc::check([] {
     NeedOrder order;
     const auto needs = *rc::gen::container<std::vector<std::uint64_t>>(

@@ -58,7 +58,7 @@ std::string plugin(std::uint32_t version) {
   return file;
 }
 
-// A node with one GPU, Slurm and an arbiter, all well. Tests spoil it.
+// A healthy node with one GPU, Slurm and an arbiter. Tests damage the node.
 class Patient : public Host {
  public:
   explicit Patient(const TemporaryFolder& folder) : Host(folder.path) {

@@ -135,7 +135,7 @@ done
 of "status" "$sharedgpu" status "${own[@]}"
 of "status --json" "$sharedgpu" status "${own[@]}" --json
 of "status: its output cannot be written" sh -c '"$@" >/dev/full' sh "$sharedgpu" status "${own[@]}"
-# Without a buffer, the first part of the output fails.
+# Without a buffer, the write of the first part of the output fails.
 of "status: a part of its output cannot be written" sh -c '"$@" >/dev/full' sh stdbuf -o0 "$sharedgpu" status "${own[@]}"
 of "status --me" "$sharedgpu" status "${own[@]}" --me
 of "top: no terminal" "$sharedgpu" top "${own[@]}"

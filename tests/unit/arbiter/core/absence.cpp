@@ -44,7 +44,8 @@ TEST_CASE("Stopped tenants do not wait: no tenant leaves for them, and the time 
 }
 
 TEST_CASE(
-    "On the way in only those are looked at that are not ready, and only for these a place is given up") {
+    "While a tenant enters, the core checks only sessions that are not ready, and only their stop ends the "
+    "entry") {
   Bench b = two_leave();
   b.settle_in(4, 1, 5);
   b.release(2, 30, true);

@@ -192,7 +192,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "Pinned growth that a session reported as it came back waits for room, with all that it asks then") {
+    "Pinned growth that a session reported when it reconnected waits for room, with all later requests") {
   Bench b;
   b.settle_in(1, 1, 60);
   come_back(b, 2, 2);

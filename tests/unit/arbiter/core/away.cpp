@@ -59,7 +59,7 @@ struct Away : Bench {
   Bytes host_most(std::uint64_t id) const { return sent<Verdict>(id).value().host_most; }
 };
 
-// Session 1 of tenant 1, which has the whole GPU.
+// Session 1 of tenant 1 has allocated the whole GPU.
 Away full(const Terms& terms = {}) {
   Away b;
   b.arrive(1, 1, terms);
@@ -166,7 +166,8 @@ TEST_CASE("Away memory counts against each limit on host memory") {
   }
 }
 
-// A session with `device` MiB, `host` MiB for swap and `away` MiB, which holds `uncharged` MiB.
+// A report of `device` MiB on the GPU, `host` MiB of host memory for swap, `away` MiB of away memory, and
+// `uncharged` MiB of host memory for which no cgroup is charged.
 Usage holding(unsigned device, unsigned host, unsigned away, unsigned uncharged) {
   MemoryUse use = Bench::use(device, device);
   use.host = mebibytes(host);
@@ -271,7 +272,8 @@ TEST_CASE("Away memory that moves to the GPU is counted once") {
   CHECK(b.away(1) == mebibytes(30));
 }
 
-// Otherwise the next request for away memory would not be recognized, and no limit would apply to it.
+// If the core still counted this memory as away, it would not recognize the next request for away memory, and
+// would apply no limit to that request.
 TEST_CASE("Away memory that has moved to the GPU is away memory no more") {
   Away b;
   b.arrive(1, 1, {.host_cap = mebibytes(60)});
@@ -303,7 +305,7 @@ TEST_CASE("Away memory that has moved to the GPU is away memory no more") {
   }
 }
 
-// While the request waits, other reports of the session do not tell how much away memory it would keep.
+// Other reports of the session do not tell how much away memory stays if the waiting request is refused.
 TEST_CASE("Away memory that is to move to the GPU counts once while the request waits") {
   Away b;
   b.arrive(1, 1, {.host_cap = mebibytes(60)});
@@ -454,7 +456,8 @@ TEST_CASE("A tenant without away memory sees only the GPU's memory") {
 }
 
 TEST_CASE(
-    "A session sees no memory that it will not ask for, because it has come before the site permits it") {
+    "A session that connected before the site permitted away memory sees no away memory until it attaches "
+    "again") {
   Away b;
   b.arrive(1, 1, {.oversize = false, .host_limit = mebibytes(kHost)});
   REQUIRE(b.sent<Attached>(1)->oversize == 0);

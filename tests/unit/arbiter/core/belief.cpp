@@ -297,7 +297,7 @@ TEST_CASE("Pinned memory that surveys do not show takes nothing from the evictab
   CHECK(b.gpu().promised >= mebibytes(30));
 }
 
-TEST_CASE("Evictable memory is not there for certain only where two surveys in a row lack it") {
+TEST_CASE("Evictable memory counts as absent only after two surveys in a row have not shown it") {
   const auto claim = [](unsigned size) {
     return Claimed{.unevictable = {}, .present = mebibytes(size), .evictable = mebibytes(size), .all = {}};
   };

@@ -43,7 +43,7 @@ TEST_CASE("A tenant that was warned is ended if OnOveruse changes to cancel") {
   b.pass_by_timers(30s);
   CHECK(count(b, Response::warn) == 1);
   b.handle(TuningSet{{.idle_release = 5ms, .most_overuse = 20s, .cancel_overuse = false}});
-  CHECK(count(b, Response::warn) == 1);  // no second warning for rules that stay
+  CHECK(count(b, Response::warn) == 1);  // the rules have not changed, so there is no second warning
   b.handle(TuningSet{{.idle_release = 5ms, .most_overuse = 20s, .cancel_overuse = true}});
   CHECK(count(b, Response::cancel) == 1);
 }

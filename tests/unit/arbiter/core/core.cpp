@@ -430,7 +430,7 @@ TEST_CASE("Sessions are told of host memory that evictions may need before they 
   b.grow(2, 40, 20);  // both tenants just fit, but tenant 2 is likely to grow further
   REQUIRE(b.sent<Prepare>(1));
   REQUIRE(b.sent<Prepare>(2));
-  CHECK(b.sent<Prepare>(1)->host == mebibytes(128));  // 10 MiB, in slabs
+  CHECK(b.sent<Prepare>(1)->host == mebibytes(128));  // 10 MiB, rounded up to a slab
   CHECK(b.sent<Prepare>(1)->sharers == 1);
   b.grow(2, 70, 40);
   CHECK_FALSE(b.sent<Prepare>(1));
@@ -634,7 +634,7 @@ TEST_CASE("The sessions of a tenant together prepare host memory for the tenant'
   CHECK_FALSE(b.sent<Prepare>(1));
 }
 
-// Session 1 has been ordered to evict all of its memory, so session 2 evicts next.
+// In this test, session 1 has been ordered to evict all of its memory, so session 2 evicts next.
 TEST_CASE("Host memory is prepared for a session that evicts after other sessions of its tenant") {
   Bench b;
   b.settle_in(1, 1, 40);
@@ -743,7 +743,7 @@ TEST_CASE("Memory that is to be pinned in place is pinned at once, within the sa
     CHECK(b.session(1).use.pinned == mebibytes(80));
     CHECK(b.session(1).use.resident == mebibytes(10));
     CHECK(b.gpu().promised == mebibytes(90));
-    // A report that was sent before the Verdict arrived does not lower the values.
+    // A report that was sent before the Verdict arrived changes neither value.
     MemoryUse old = b.use(90, 90, 80);
     old.settling = mebibytes(80);
     b.say(1, Usage{.request = 0, .use = old, .stuck = 0});
@@ -1035,7 +1035,7 @@ TEST_CASE(
   CHECK(b.tenant(2).phase == Phase::entering);
 }
 
-TEST_CASE("It gets that of who runs when that turn is over") {
+TEST_CASE("A tenant that lacks memory to leave gets it from the running tenant after that tenant's turn") {
   Bench b;
   b.settle_in(1, 1, 40);
   b.settle_in(2, 2, 50);
@@ -1455,7 +1455,7 @@ TEST_CASE("A lease that the ledger has continues without a pause") {
 }
 
 TEST_CASE(
-    "A lease that nobody has come back for counts to the last record, and as soon as somebody has to now") {
+    "A lease counts until the last record while no session has come back for it, and afterwards until now") {
   Recovered recovered = with_lease_since(1, 900s, 1);
   recovered.last_record = 950s;
   Bench b(recovered);

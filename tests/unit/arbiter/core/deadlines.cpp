@@ -102,7 +102,7 @@ TEST_CASE("If deadlines limit threads, all tenants keep all of their time") {
   CHECK(world.part(3) == 1);
 }
 
-TEST_CASE("A tenant whose limit has ended with the deadlines of another is alone like any other") {
+TEST_CASE("When deadlines no longer limit a tenant that is alone, its GPU is not oversubscribed") {
   World world;
   Claims timed = World::claims(3);
   timed.timed = true;
@@ -217,7 +217,7 @@ TEST_CASE("A tenant with deadlines has the GPU for itself") {
   CHECK(world.open(1));
   CHECK_FALSE(world.open(2));
   CHECK_FALSE(world.open(3));
-  // On other GPUs deadlines limit no tenant.
+  // Under another policy, a tenant with deadlines shares the GPU with others.
   World other("elastic");
   for (std::uint64_t id : {1, 2, 3}) CHECK(other.open(id));
 }

@@ -29,7 +29,8 @@ struct Node : Bench {
                        .job = static_cast<std::uint32_t>(tenant),
                        .hello = {}});
   }
-  // The coordinator has received the last report.
+  // Sends the coordinator's order. By `seen`, the order says that the coordinator has received the last
+  // report.
   void tell_gang() {
     order.seen = reports[2].number;
     handle(GangOrdered{.tenant = TenantId{2}, .order = order});
@@ -575,8 +576,8 @@ TEST_CASE("A gang is offered no turn while a job whose nodes do not reach each o
 }
 
 TEST_CASE(
-    "Of jobs whose nodes do not reach each other one that has begun its turn goes before one that Slurm has "
-    "started earlier") {
+    "If nodes do not reach each other, a job that has begun its turn goes before one that Slurm started "
+    "earlier") {
   Node b;
   b.handle(GangOrdered{.tenant = TenantId{2}, .order = std::nullopt});
   b.want(2);

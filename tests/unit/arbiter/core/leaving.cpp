@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Lets tenant 2 have its next turn; at the return, this turn has ended.
+// Lets tenant 2 have its next turn, and returns when this turn has ended.
 void leave_again(Bench& b) {
   b.release(2, 30, true);
   if (b.holds(2)) b.release(3, 30, true);
@@ -65,7 +65,7 @@ TEST_CASE("Steps become rarer during the end of a turn, and begin anew with the 
 }
 
 TEST_CASE(
-    "After a step the others are waited for twice as long as it took, the longest one of this turn's end") {
+    "After a Step, the core waits for other sessions twice as long as the longest Step of this turn's end") {
   Bench b = two_leave();
   b.release(2, 30, true);
   REQUIRE(b.until_sent<Step>(2));
@@ -146,7 +146,7 @@ TEST_CASE("The lease of a tenant that is stopped after a Step is revoked a secon
   CHECK_FALSE(b.holds(2));
 }
 
-TEST_CASE("A step of Slurm's that comes while its tenant leaves has the lease before it may submit") {
+TEST_CASE("A Slurm step that starts while its tenant leaves has the lease before it may submit") {
   Bench b = two_leave();
   b.handle(SessionCame{
       .session = SessionId{4}, .tenant = TenantId{2}, .step = {.job = 2, .step = 5}, .cap = {}, .hello = {}});

@@ -251,7 +251,7 @@ TEST_CASE("A tenant that releases just before MaxOveruse is left alone") {
   CHECK_FALSE(b.tenant(1).overdue);
 }
 
-TEST_CASE("Overuse is what others wait for") {
+TEST_CASE("Overuse lasts only while others wait") {
   Bench b = revoked();
   const Nanoseconds since = b.now;
   b.pass_by_timers(4min);
@@ -718,7 +718,7 @@ TEST_CASE("The drains of well-behaved tenants never add up to MaxOveruse") {
 
 // ---- delays that a tenant does not cause ----
 
-TEST_CASE("Time in which it lacks memory that was taken from it, and cannot drain without, is no overuse") {
+TEST_CASE("Time in which a tenant cannot drain for lack of memory that was taken from it is no overuse") {
   Bench b = bench({.cancel = true});
   b.settle_in(1, 1, 30);
   b.settle_in(3, 1, 30);
@@ -771,7 +771,7 @@ TEST_CASE("A tenant that asks for memory waits for one that does not leave, and 
   CHECK(responses_to(b, 1) == std::vector{Response::note, Response::cancel});
 }
 
-TEST_CASE("Two tenants that lack memory for each other's sake are ended in the end") {
+TEST_CASE("Two tenants of which each keeps the memory that the other one lacks are ended at last") {
   Bench b = bench({.cancel = true});
   // The first process of each tenant hangs. The second process of each tenant drains, and evicts memory for
   // the first process of the other tenant.
@@ -837,14 +837,14 @@ Bench with_newcomer(bool cancel) {
 bool is_let_forward(Bench& b, std::uint64_t id) { return b.sent<Step>(id) || b.until_sent<Step>(id); }
 
 TEST_CASE(
-    "A process that starts late is let forward for others of its tenant, unless these are being ended") {
+    "A process that starts late may submit for others of its tenant, unless the others are being ended") {
   const bool cancel = GENERATE(false, true);
   Bench b = with_newcomer(cancel);
   CHECK(is_let_forward(b, 3) == !cancel);
   CHECK_FALSE(b.open(3));
 }
 
-TEST_CASE("A process that comes to a tenant that is being ended is waited for no more when it comes back") {
+TEST_CASE("Nobody waits for a process that joined a tenant that is being ended, after it has reconnected") {
   Bench b = with_newcomer(true);
   b.succeed(3, 4);
   CHECK(b.sent<Attached>(4));
@@ -856,7 +856,7 @@ TEST_CASE("A process that comes to a tenant that is being ended is waited for no
   CHECK(b.tenant(2).in_set());
 }
 
-TEST_CASE("A tenant for which nobody waits any more as MaxOveruse is reached is not being ended") {
+TEST_CASE("A tenant is not being ended if nobody waits for it any more when it reaches MaxOveruse") {
   Bench b = revoked({.most = 60s, .cancel = true});
   b.pass_by_timers(60s - 2ns);
   b.now += 2ns;

@@ -15,7 +15,8 @@ std::vector<GpuUuid> gpus_of(const Bench& b, std::uint64_t tenant) {
   return found == placements.end() ? std::vector<GpuUuid>{} : found->second.gpus;
 }
 
-// Reports a GPU to the core, as the driver's search does. The core of a bench knows kGpu before this report.
+// Reports a GPU to the core. `learned`: only sessions have reported the GPU. The core of a bench knows kGpu
+// before this report.
 void find(Core& core, const GpuUuid& gpu, unsigned minor, bool learned = false) {
   core.handle(GpuFound{.gpu = gpu,
                        .total = mebibytes(120),
@@ -50,7 +51,7 @@ TEST_CASE("With equal units, the GPU with the least memory allocated comes first
   CHECK(put(b, 3) == Gpus{kOther});
 }
 
-TEST_CASE("With equal units, unmanaged memory counts as memory allocated") {
+TEST_CASE("With equal units, unmanaged memory counts like allocated memory") {
   Bench b;
   b.handle(Surveyed{.gpu = kGpu,
                     .found = GpuSurvey{.unmanaged = mebibytes(30), .limit = mebibytes(70), .reserve = {}}});
@@ -86,7 +87,7 @@ TEST_CASE("With equal units and memory, the number of tenants goes before the ho
   CHECK(put(b, 4) == Gpus{kOther});
 }
 
-TEST_CASE("The unit of a tenant that was placed nowhere goes before the memory of others") {
+TEST_CASE("The unit of a tenant that was placed nowhere counts more than the memory of others") {
   Bench b;
   b.settle_in(1, 1, 30);
   CHECK(put(b, 2) == Gpus{kOther});
@@ -131,7 +132,7 @@ TEST_CASE("A placement stays as it is until it is given up") {
   CHECK(b.core->snapshot().placements.size() == 3);
 }
 
-// Three GPUs whose device files have other numbers than the GPUs.
+// Three GPUs. The numbers of their device files are not in the order of their UUIDs.
 struct Numbered {
   std::unique_ptr<Policy> policy = make_policy("round-robin");
   Core core;

@@ -337,8 +337,7 @@ TEST_CASE("Each GPU has its own rules, and the GPUs of a domain have the rules o
   CHECK(b.tenant(1).policy == credit.get());
 }
 
-TEST_CASE(
-    "Who gives its turn back before that is over makes room for who waits, and keeps what it had left") {
+TEST_CASE("A tenant that gives its turn back early makes room for waiting tenants, and keeps its lag") {
   const std::unique_ptr<Policy> elastic = make_policy("elastic");
   Bench b({}, kAuto);
   b.handle(RulesSet{.node = {.policy = elastic.get(), .turns = kAuto}});
@@ -367,7 +366,7 @@ TEST_CASE(
   CHECK(b.open(2));
 }
 
-// While no tenant can enter, the core does not compute which tenants are throttled, and for how long.
+// While no tenant can enter, the core does not compute which tenants are throttled, or for how long.
 TEST_CASE(
     "A throttled tenant enters once it has earned the time, even if the other tenants have left meanwhile") {
   const std::unique_ptr<Policy> elastic = make_policy("elastic");
@@ -422,7 +421,7 @@ struct Ruled : Bench {
   std::unique_ptr<Policy> elastic = make_policy("elastic");
 };
 
-TEST_CASE("A turn's end is told once, and only to one process that has all of its tenant's turn") {
+TEST_CASE("A turn's end is told once, and only if the tenant has a single process") {
   Ruled b;
   SECTION("one process") {
     b.want(1);
@@ -519,7 +518,7 @@ TEST_CASE("A stopped tenant has no share of the time") {
   CHECK(b.tenant(2).due == Approx(0.5));
 }
 
-TEST_CASE("The time of a GPU is due to those that are there, also where one uses two") {
+TEST_CASE("The time of a GPU is divided among the tenants on it, even if one of them uses two GPUs") {
   const std::unique_ptr<Policy> elastic = make_policy("elastic");
   Bench b;
   b.handle(RulesSet{.node = {.policy = elastic.get(), .turns = kAuto}});
@@ -539,7 +538,7 @@ TEST_CASE("The time of a GPU is due to those that are there, also where one uses
   CHECK(b.tenant(2).due == Approx(0.25));
   CHECK(b.tenant(3).due == Approx(1));
   CHECK(b.tenant(1).share + b.tenant(2).share + b.tenant(3).share == Approx(1));
-  // A tenant on two GPUs has the same share on both: the smaller one.
+  // A tenant on two GPUs has the same share on both: the smaller of the two shares.
   b.want(4);
   CHECK(b.tenant(1).due == Approx(0.6 + 0.2 / 3));
   CHECK(b.tenant(3).due == Approx(0.2 + 0.7 / 2));
@@ -588,7 +587,7 @@ TEST_CASE("A tenant that was idle and stops reporting it is at work again") {
   }
 }
 
-TEST_CASE("A burst is as long as three quarters of those before and one of the last") {
+TEST_CASE("The burst of a tenant is a running mean, in which the last burst counts for a quarter") {
   Bench b = hog_and_other();
   const auto burst = [&b](Nanoseconds time) {
     b.want(2);

@@ -57,7 +57,7 @@ void end_recovery(Bench& b) { b.pass_by_timers(2s); }
 
 TEST_CASE("The epoch of an open lease is not used again") {
   Recovered recovered = with_leases({key_of(1)}, 1);
-  recovered.last_epoch = Epoch{3};  // the ledger's newest file may contain no other tenant
+  recovered.last_epoch = Epoch{3};  // lower than the epoch of the open lease
   Bench b(std::move(recovered));
   b.come(2, 2);
   CHECK(b.epoch(2) > kEpoch);

@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Some sessions of a bench carry out the core's orders at once. Tenant 1, with session 1, is the honest
+// A bench in which some sessions carry out the core's orders at once. Tenant 1, with session 1, is the honest
 // tenant.
 class Watched {
  public:
@@ -39,7 +39,7 @@ class Watched {
   }
   // After this call, the session's work on the GPU continues for `time` beyond the end of each turn.
   void work_on(std::uint64_t id, Nanoseconds time) { obeying_.at(id).works_on = time; }
-  // The tenant does not answer until it resumes.
+  // With `hangs`, the session answers nothing until a later call without `hangs`.
   void hang(std::uint64_t id, bool hangs) {
     obeying_.at(id).hangs = hangs;
     obey();
@@ -159,7 +159,7 @@ TEST_CASE("Processes that one after the other start, request the whole GPU and e
 TEST_CASE(
     "Jobs whose processes take turns in not releasing the GPU keep it no longer than MaxOveruse allows") {
   const unsigned jobs = GENERATE(2u, 3u);
-  const int life = GENERATE(10, 12, 20, 40);  // seconds that a session lives; its job starts the next session
+  const int life = GENERATE(10, 12, 20, 40);  // seconds that a session lasts; its job starts the next session
                                               // before it ends
   const unsigned size = GENERATE(20u, 30u, 45u);  // MiB that each session reports
   const unsigned there = GENERATE(0u, 1u);        // MiB that each session really has on the GPU; zero stands

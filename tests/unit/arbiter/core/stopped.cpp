@@ -338,7 +338,7 @@ TEST_CASE("A tenant that was stopped when the arbiter died may submit once when 
     REQUIRE(b.sent<Revoke>(id));
     b.tell(id, 30, 30);
   }
-  b.release(4, 30, true);  // session 1 waits on the GPU for the next submission of session 4
+  b.release(4, 30, true);  // the work of session 1 waits for the next submission of session 4
   SECTION("it went on meanwhile") { b.pass(2s); }
   SECTION("it is still stopped") {
     b.stop(1);

@@ -464,7 +464,7 @@ TEST_CASE("Only a GPU that the arbiter knows from sessions alone is forgotten wi
   CHECK_THROWS(b.gpu(kThird));
   b.handle(SessionGone{.session = SessionId{1}});
   CHECK_NOTHROW(b.gpu(kGpu));
-  // Nothing is left of the unknown GPU that a GPU found later could take over.
+  // The core has kept no sizes of the forgotten GPU. A GPU that is found later has its own sizes.
   b.handle(GpuFound{.gpu = {{4}}, .total = mebibytes(60), .capacity = mebibytes(50), .learned = true});
   b.come(4, 4);
   b.attach(4, {{4}});
@@ -500,8 +500,8 @@ TEST_CASE("Messages of a session that is unknown, or has no GPU yet, change noth
 
 // ---- several processes, GPUs and tenants ----
 
-// Sessions 1 and 4 belong to one tenant, each on another GPU. Session 2 waits for the first of these
-// GPUs.
+// Sessions 1 and 4 of one tenant are on different GPUs. Session 2 of another tenant waits for the GPU of
+// session 1.
 Bench one_on_two() {
   Bench b;
   b.settle_in(1, 1, 60);

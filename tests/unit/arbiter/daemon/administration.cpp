@@ -61,7 +61,7 @@ TEST_CASE("The entitlement of a job follows from the settings") {
   CHECK(host.status()["tenants"][0]["share_request"] == 0.25);
 }
 
-TEST_CASE("A partition's rules hold where all jobs are of it, and end when another comes") {
+TEST_CASE("A partition's rules hold on a GPU while all jobs on the GPU are of this partition") {
   Host host;
   host.start();
   REQUIRE(set(host, "[partition long]\nQuantum=9s").find<SetReply>());

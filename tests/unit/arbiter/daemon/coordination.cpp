@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon of one node of a job on several nodes: the letters that the daemon sends, the orders that it
-// obeys, and the state that it keeps.
+// The daemon of one node of a job on several nodes: the letters (messages to other arbiters) that the daemon
+// sends, the orders that it obeys, and the state that it keeps.
 #include "arbiter/daemon/coordination.h"
 
 #include <sys/stat.h>
@@ -37,7 +37,7 @@ class TestMail final : public Mail {
   Post& post_;
 };
 
-// Slurm's answer: one job on this node spans nodes.
+// The answer of a fake squeue: one job on this node, job 12, runs on two nodes.
 constexpr char kLine[] = R"sh(case "$0 $*" in
 */squeue*-w*) echo 12 2 2026-11-26T21:13:11 gres:sharedgpu:1; exit ;;
 esac

@@ -81,7 +81,7 @@ class Daemon {
   pid_t pid_ = 0;
 };
 
-// Two simulated GPUs. Daemons that start while this object lives find these GPUs.
+// Two simulated GPUs. Daemons that start while this object exists find these GPUs.
 struct SimulatedGpus {
   std::string state = "/dev/shm/sharedgpu-test-" + std::to_string(getpid());
   SimulatedGpus() {
@@ -735,7 +735,7 @@ TEST_CASE("Messages about a job or its settings are refused from other users") {
       _exit(5);
     if (!ask(Message::of(suspension), answer) || answer.as<SuspendReply>().accepted != 0) _exit(6);
     if (!ask(Message::of(EndJob{.job = 12}), answer) || answer.as<EndJobReply>().accepted != 0) _exit(9);
-    // A process of another user does not join a run with the run's token.
+    // A process of another user does not join a run, even if it has the run's token.
     if (!ask(Message::of(hello_of(token)), answer) || answer.type != MessageType::welcome) _exit(3);
     if (answer.as<Welcome>().tenant == TenantId{2}) _exit(4);
     // A run that an administrator starts for a user belongs to this user, who cannot start runs for others.

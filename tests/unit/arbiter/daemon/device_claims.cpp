@@ -14,7 +14,7 @@ namespace {
 
 constexpr GpuUuid kSecondGpu{{2}};
 
-// A tenant with sessions on GPUs of 80 MiB, in a snapshot of the test.
+// A tenant with sessions on GPUs of 80 MiB, in a snapshot that the test fills.
 struct ClaimScene {
   Host host;
   Tenants tenants;

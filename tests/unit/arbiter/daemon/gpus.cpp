@@ -200,7 +200,7 @@ TEST_CASE("A library that crashes or hangs does not harm the daemon") {
   const Libraries host;
   SECTION("crashes") { nvml.crashes = true; }
   SECTION("hangs") { nvml.hangs = true; }
-  // The search finds the GPUs that the child has reported before it hangs.
+  // The search finds the GPUs that its child has reported before the child crashes or hangs.
   CHECK(names(find_gpus(host, std::chrono::milliseconds(200))) == Names{"of NVML"});
 }
 

@@ -186,7 +186,7 @@ TEST_CASE(
         log.end());
 }
 
-TEST_CASE("A job whose process has died of the loss before it was noticed is one of those that were there") {
+TEST_CASE("A job whose process died of a loss before the arbiter noticed the loss has lost the GPU, too") {
   Node node;
   node.job->channel.close();
   node.host.run_until([&] { return !node.ledger("gone").empty(); });
@@ -214,7 +214,7 @@ TEST_CASE("A GPU that is lost comes back when NVML lists it again for a while") 
 }
 
 TEST_CASE(
-    "A job that dies alone of a loss is one of those that were there, and its end is told when that is "
+    "A job whose only process dies of a loss has lost the GPU, and its last reply counts the loss once it is "
     "known") {
   Node node;
   const auto reply = [&] { return *Guest(node.host).say(JobQuery{.job = 12}).find<JobReply>(); };
@@ -262,7 +262,7 @@ TEST_CASE("A GPU that is lost again soon has to answer for longer until it is ba
 }
 
 TEST_CASE(
-    "A job that was placed on a GPU and has not come yet when it is lost is one of those that were there") {
+    "A job that was placed on a GPU and has no session there when the GPU is lost has lost the GPU, too") {
   Node node;
   Guest slurmstepd(node.host);
   const StepName step{.job = 13, .step = 0};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sessions report a lack of host memory, limits on host memory, or host memory that they hold: which reports
-// the arbiter believes, and how it treats false reports. The test sets the time and the host's memory.
+// Tests which reports about host memory the arbiter believes, and how it treats false reports. Sessions
+// report a lack of host memory, limits on host memory, and host memory that they hold. The tests set the time
+// and the host's memory.
 #include "arbiter/daemon/host_claims.h"
 
 #include <catch2/catch.hpp>

@@ -211,7 +211,7 @@ TEST_CASE("Only a job's user and administrators get data about the job") {
   CHECK(ask(host, 13).known == 0);
 }
 
-TEST_CASE("A job lives as long as one of its sessions, or a process that was informed of it") {
+TEST_CASE("A job lasts as long as one of its sessions, or a process that registered it") {
   Host host;
   host.start();
   Process stepd, task;

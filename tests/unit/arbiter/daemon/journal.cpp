@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The journal: records are written before grants take effect, a full disk, and the limits of each user.
+// The journal: the order of records and grants, a full disk, and the limits of each user.
 #include "arbiter/daemon/journal.h"
 
 #include <asio/io_context.hpp>

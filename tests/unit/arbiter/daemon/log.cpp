@@ -24,7 +24,7 @@ std::string text_of(const std::string& path) {
   return text.str();
 }
 
-// Returns the text without the time at the begin of each line.
+// Returns the text without the time at the beginning of each line.
 std::string without_times(const std::string& text) {
   std::istringstream lines(text);
   std::string all;

@@ -259,8 +259,8 @@ std::vector<MemoryUse> impossible_uses() {
     use.*field = kTooLarge;
     uses.push_back(use);
   }
-  // Wrong reports: all three counts include `settling` (memory that is being pinned), but one count is
-  // smaller than `settling`.
+  // Wrong reports: each of the three counts must include `settling` (memory that is being pinned), but one
+  // count is smaller than `settling`.
   const Bytes one = mebibytes(1);
   MemoryUse settling{.swappable = one, .resident = one, .pinned = one, .context = {}, .host = {}};
   settling.settling = one;

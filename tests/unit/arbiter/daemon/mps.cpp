@@ -50,7 +50,8 @@ class StandIn {
     for (std::string line; std::getline(file, line);) lines.push_back(line);
     return lines;
   }
-  // The script prints its arguments, and then reports that it serves.
+  // Prints some attributes of its process, creates the files of a control daemon that serves, and then
+  // sleeps.
   static constexpr char kServes[] =
       "umask; readlink /proc/self/fd/0; ps -o sid= -p $$ | tr -d ' '; echo wrong >&2\n"
       "trap - PIPE; trap -p PIPE\n"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Letters by UDP. A replacement of munge's library accepts all texts except those with a mark.
+// Letters (messages between arbiters) by UDP. In the tests' replacement of munge's library, a credential is
+// the text with the prefix MUNGE:.
 #include "arbiter/daemon/munge_mail.h"
 
 #include <arpa/inet.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages to users of jobs that wait for long.
+// The messages to users whose jobs wait for long.
 #include <sys/socket.h>
 #include <catch2/catch.hpp>
 
@@ -13,7 +13,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Two tenants of two users that do not fit together. The second tenant has two sessions and waits.
+// Two tenants, of different users, whose memory does not fit on the GPU together. The second tenant has two
+// sessions and waits.
 struct TwoTenants {
   FaultySystem system;
   std::optional<Host> host;

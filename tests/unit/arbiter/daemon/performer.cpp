@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When the performer performs the actions of the core.
+// Tests when the performer carries out actions of the core.
 #include "arbiter/daemon/performer.h"
 
 #include <catch2/catch.hpp>

@@ -49,7 +49,7 @@ TEST_CASE("A step counts only if root owns all folders down to the job's folder"
     root.owners = {{folder, 1000}};
     CHECK_FALSE(step_of_process(root, text_v2));
   }
-  // If the user owns a folder in one hierarchy, the arbiter uses the path in the other hierarchy.
+  // If the user owns a folder of the path in one hierarchy, the arbiter uses the path in the other hierarchy.
   root.write("/sys/fs/cgroup/systemd/lxc/slurm/uid_0/job_9/step_0/x", "");
   root.owners = {{"/sys/fs/cgroup/systemd/lxc", 1000}};
   CHECK(step_of_process(root, "9:name=systemd:/lxc/slurm/uid_0/job_9/step_0\n" + text_v1) ==

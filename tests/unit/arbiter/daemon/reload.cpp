@@ -66,7 +66,7 @@ const std::map<std::string, std::string> kExamples = {
     {"LogFile", "/a/file"},
 };
 
-// An arbiter whose file is a text of the test.
+// An arbiter whose file of settings is the string `file`.
 struct ReloadedSite {
   explicit ReloadedSite(std::string text) : file(std::move(text)) {
     host.start();

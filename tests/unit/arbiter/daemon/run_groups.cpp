@@ -71,7 +71,7 @@ TEST_CASE("A run that states its host memory gets a group with this memory and t
   CHECK(site.host.status()["tenants"][0]["host_group"]["highest_bytes"] == 0);
 }
 
-TEST_CASE("The limit has the file of the version of control groups") {
+TEST_CASE("The file of the limit depends on the version of control groups") {
   SiteWithGroups site;
   site.system.is_v2 = true;
   CHECK(Guest(site.host, 0, {}, site.command.pid()).say(vouched(gibibytes(4))).find<RunReply>()->confined ==

@@ -106,7 +106,7 @@ TEST_CASE("A process that closed its connection keeps its memory and lease until
   guest.channel.close();
   int looks = 0;
   host.run_until([&] { return ++looks == 50; });  // takes half a second, in which the arbiter checks twice
-                                                  // whether the process lives
+                                                  // whether the process still runs
   REQUIRE(sessions_in(host) == 1);
 
   Guest again(host, kUser, {}, process.pid());

@@ -18,8 +18,8 @@ namespace {
 using namespace std::chrono_literals;
 using Json = nlohmann::json;
 
-// Tenant 1 is a job with two sessions on two GPUs, as in the snapshot. Since time 1000 s, tenant 2 has held a
-// lease.
+// The state that the status shows: tenant 1 is a job with two sessions on two GPUs. Tenant 2 has held a lease
+// since 1000 s.
 struct View {
   static Recovered past() {
     Recovered recovered;

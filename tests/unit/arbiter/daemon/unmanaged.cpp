@@ -202,7 +202,7 @@ struct Scene {
 using Pids = std::vector<pid_t>;
 using Lines = std::vector<std::string>;
 
-TEST_CASE("Unmanaged processes are those without a session but for the arbiter's own") {
+TEST_CASE("Processes without a session are unmanaged, except the arbiter's own processes") {
   Board board;
   board.add(kPid, mebibytes(300), {.cgroup = kOfJob});
   board.add(kPid + 1, mebibytes(50), {.uid = 0});
@@ -220,7 +220,7 @@ TEST_CASE("Unmanaged processes are those without a session but for the arbiter's
   CHECK(scene.session()["device_bytes"] == mebibytes(100).count);
 }
 
-TEST_CASE("Unmanaged memory is none where it is MPS's, and then nobody's memory is known") {
+TEST_CASE("Memory of root's MPS server is not unmanaged, and then the memory of no process is known") {
   Board board;
   SECTION("the server is root's") {
     board.add(kPid, mebibytes(300), {.uid = 0, .name = "nvidia-cuda-mps"});
@@ -275,7 +275,7 @@ TEST_CASE("Unmanaged processes of users are ended where the site says so, and no
   CHECK(board.signals == killed);
 }
 
-TEST_CASE("Memory on a GPU that nobody uses spares no process that is in the way on another") {
+TEST_CASE("A process that is in the way on one GPU is ended, even if it is on an unused GPU, too") {
   Board board;
   board.add(kPid, mebibytes(600), {.cgroup = kOfJob});
   listed_on_second.emplace().push_back(listed.back());
@@ -531,7 +531,7 @@ TEST_CASE("Memory beyond what a process may have counts as far as two of eleven 
   CHECK(sights.add(24, mebibytes(80)) == Bytes{});
 }
 
-TEST_CASE("A session for another GPU spares a process only where the arbiter has found that itself") {
+TEST_CASE("A session on another GPU spares a process only if the arbiter itself has found that GPU") {
   Board board;
   Liar liar(board, mebibytes(200));
   Scene scene(board, Measure::cancel);

@@ -768,7 +768,7 @@ TEST_CASE("The next job asks Slurm at once whether a job without processes has e
   line.say(4);
   line.pass(kTimes.never + 1s);
   REQUIRE(line.alone(3));
-  REQUIRE(line.alone(4));  // after job 3, which the core knows
+  REQUIRE(line.alone(4));  // the core knows that job 3 comes first
   line.order(4, GangOrder{.possible = true});
   line.say(3, Phase::out, false);
   line.pass(kTimes.silence - 1s);
@@ -933,7 +933,7 @@ TEST_CASE("Many silent nodes are not asked all at once") {
   CHECK(asked.size() >= 900);
 }
 
-TEST_CASE("Orders for an earlier life of the arbiter, or for jobs without processes here, are dropped") {
+TEST_CASE("Orders for an earlier run of the arbiter, or for jobs without processes here, are dropped") {
   Network net;
   net.say_all();
   const std::size_t told = net.nodes["b"].told.size();

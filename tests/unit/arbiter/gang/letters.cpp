@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The letters of arbiters: the text of each letter can be parsed, and no other text can be parsed.
+// The letters (messages) between arbiters: the text of each letter can be parsed, and no other text can be
+// parsed.
 #include <catch2/catch.hpp>
 #include <random>
 
@@ -105,8 +106,8 @@ TEST_CASE("A text that is cut, too long or malformed is no letter") {
 }
 
 TEST_CASE(
-    "Of two letters of one life, the letter with the higher number is newer, and a letter of another life is "
-    "always newer") {
+    "Of two letters of one run of an arbiter, the letter with the higher number is newer, and a letter of "
+    "another run is always newer") {
   NewestLetter newest;
   const auto take = [&newest](std::uint64_t life, std::uint64_t number) {
     return newest.take({.node = "n1", .life = life, .number = number, .what = GangReport{}});

@@ -327,7 +327,7 @@ TEST_CASE("Sessions of dead processes are not expected back") {
   CHECK(history.recovered.expected_sessions == 0);
 }
 
-TEST_CASE("A placement lasts as long as a process that was informed of it") {
+TEST_CASE("A placement lasts as long as a process that requested it") {
   auto kept = [](const std::vector<Record>& records, const std::string& boot = "b-1") {
     History history;
     for (const Record& record : records) history.add(record);

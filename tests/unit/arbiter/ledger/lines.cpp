@@ -272,7 +272,7 @@ constexpr Accepted kBodies[] = {
     {"5 lost 0x1", nullptr},
 };
 
-TEST_CASE("The words after a good checksum are accepted, or the line is refused") {
+TEST_CASE("A line with a right checksum is read only if its words are valid") {
   for (const auto& [body, written] : kBodies) {
     CAPTURE(body);
     const auto read = parse_body(body);

@@ -109,7 +109,7 @@ TEST_CASE("A preemption costs lag, and a tenant that has earned lag or is new is
 }
 
 TEST_CASE(
-    "An idle tenant is given as long as a handoff takes, and less where it has paused for long before") {
+    "An idle tenant keeps the GPU for as long as a handoff takes, or for less after earlier long pauses") {
   CHECK(idle_patience(400ms, 0, 5ms, 1s) == 400ms);
   CHECK(idle_patience(400ms, 1, 5ms, 1s) == 200ms);
   CHECK(idle_patience(400ms, 3, 5ms, 1s) == 50ms);
@@ -304,7 +304,7 @@ TEST_CASE("elastic: what is used beyond a turn is paid back, and forgotten in a 
   CHECK(lag_after(policy->rules().account, {}, beside, 4s) == -1s);
 }
 
-TEST_CASE("elastic: who has as much as each other waits no longer than MaxWait where that can be") {
+TEST_CASE("elastic: a tenant with an equal share waits no longer than MaxWait if that is possible") {
   const auto policy = make_policy("elastic");
   const TurnRules rules{.fixed = {}, .max_overhead = 0.05, .max_wait = 30s};
   for (unsigned waiting = 1; waiting < 20; ++waiting)
@@ -320,7 +320,8 @@ TEST_CASE("elastic: who has as much as each other waits no longer than MaxWait w
 }
 
 TEST_CASE(
-    "elastic: who is further behind goes first, until accounts are as good as full and waiting counts") {
+    "elastic: the tenant with the larger lag goes first, and all tenants with almost full accounts rank "
+    "equally") {
   const auto policy = make_policy("elastic");
   const auto rank = [&](Nanoseconds waited, Nanoseconds lag, double due) {
     TenantView view = tenant_view(waited);
@@ -355,7 +356,7 @@ TEST_CASE("elastic: a tenant at its limit waits until it has earned the time tha
   CHECK(budget_left(policy->rules(), view, turn) == Nanoseconds::max());
 }
 
-TEST_CASE("elastic: a turn has room for whole submissions, and they come next to what is due") {
+TEST_CASE("elastic: a turn has room for whole submissions, as many as come closest to what is due") {
   const auto policy = make_policy("elastic");
   const TurnRules rules;
   const TurnView turn{.rules = rules, .turn = {.length = 20ms, .rule = TurnRule::swap_overhead}};
@@ -406,7 +407,7 @@ TEST_CASE("elastic: the end of a turn does not change during the turn, nor after
   }
 }
 
-TEST_CASE("elastic: of a limit that others' turns kept it from a tenant saves up no more than 100 ms") {
+TEST_CASE("elastic: a tenant that other tenants' turns keep from its limit saves up at most 100 ms") {
   const auto policy = make_policy("elastic");
   const ActivityInterval waits{
       .turn = 15ms, .counted = true, .holds = false, .leases = 1, .due = 0.5, .limit = 0.5};
@@ -510,7 +511,8 @@ TEST_CASE("deadline: a turn is long enough for the work of a deadline, up to 100
   CHECK(turn_left(policy->rules(), leader, {}, turn) == 16ms + 1us);
   leader.claims.deadline = 30ms;
   CHECK(turn_left(policy->rules(), leader, {}, turn) == 60ms + 1us);
-  leader.lag = -30ms;  // as short as without a deadline: the tenant exceeded its share by its deadline
+  // The tenant has exceeded its share by as much as its deadline, so the deadline does not extend its turn.
+  leader.lag = -30ms;
   CHECK(turn_left(policy->rules(), leader, {}, turn) == 4ms);
   leader.lag = {};
   leader.claims.deadline = 1s;

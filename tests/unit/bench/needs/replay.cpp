@@ -23,14 +23,15 @@ Bytes times_size(std::uint64_t count) { return {kSize.count * count}; }
 
 }  // namespace
 
-TEST_CASE("what fits comes in once, and never leaves", "[replay]") {
+TEST_CASE("handles that fit into the window together come in once, and never leave", "[replay]") {
   const Trace trace = cycles(10, 4);
   CHECK(optimum(trace, times_size(10)).bytes == times_size(10));
   CHECK(least_recently_used(trace, times_size(10)).bytes == times_size(10));
   CHECK(with_plans(trace, times_size(10), {}).bytes == times_size(10));
 }
 
-TEST_CASE("a sweep moves all handles in the order of use, and few in the optimum", "[replay]") {
+TEST_CASE("in a sweep, eviction of the least recently used handle moves all handles, and the optimum few",
+          "[replay]") {
   const Trace trace = cycles(5, 3);
   // Each need brings a handle in, and each need after the first four makes another handle leave.
   CHECK(least_recently_used(trace, times_size(4)).bytes == times_size(15 + 11));

@@ -18,7 +18,7 @@ TEST_CASE("a written trace can be read", "[traces]") {
   }
 }
 
-TEST_CASE("comments are skipped, and the line learned ends the needs that do not count", "[traces]") {
+TEST_CASE("comments are skipped, and the line `learned` ends the needs that do not count", "[traces]") {
   std::istringstream file("# sizes in bytes\n1 2\nlearned\n# again\n1 2\n");
   const Trace trace = read(file, "file");
   CHECK(trace.needs.size() == 2);

@@ -61,7 +61,7 @@ TEST_CASE("Work without a deadline meets none and misses none") {
   CHECK(stage.seen(0).missed == 0);
 }
 
-TEST_CASE("When all have ended no time passes") {
+TEST_CASE("After all programs have ended no time passes") {
   Program short_one = hog(5);
   short_one.work = 500ms;
   Stage stage(1, {}, 0ms, {short_one});

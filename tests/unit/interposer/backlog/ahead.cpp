@@ -24,7 +24,7 @@ TEST_CASE("the queue of a program that never waits is about 20 ms long, and neve
   }
 }
 
-TEST_CASE("it is as long as it is meant to be, from now on") {
+TEST_CASE("the queue is soon as long as a new goal") {
   PacedGpu gpu(5us);
   while (gpu.now() < 1s) gpu.submit(100us);
   for (Nanoseconds goal : {5ms, 2ms, 10ms}) {
@@ -41,13 +41,13 @@ TEST_CASE("it is as long as it is meant to be, from now on") {
   }
 }
 
-TEST_CASE("it is found out soon how long a program's kernels take") {
+TEST_CASE("the queue of a new program with long kernels never becomes long") {
   PacedGpu gpu(5us);
   for (int i = 0; i < 3000; ++i) gpu.submit(1ms);
   CHECK(gpu.longest_queue() <= 30ms);
 }
 
-TEST_CASE("of kernels longer than 20 ms one is queued at a time, also of very long ones") {
+TEST_CASE("of kernels longer than 20 ms, one at a time is queued") {
   for (Nanoseconds kernel : {25ms, 110ms, 300ms, 450ms}) {
     INFO(kernel.count());
     PacedGpu gpu(5us);
@@ -94,7 +94,7 @@ TEST_CASE("kernels that become longer shrink the window at once, and shorter one
   CHECK(gpu.window() * 10 >= before * 8);
 }
 
-TEST_CASE("what was queued before anybody counted delays, and teaches nothing") {
+TEST_CASE("work that was queued before the counting began does not change the estimates") {
   PacedGpu gpu(5us);
   gpu.queue_uncounted(900ms);
   for (int i = 0; i < 3000; ++i) gpu.submit(1ms);
@@ -117,7 +117,7 @@ TEST_CASE("a kernel that waits for the program's next submission gets it") {
   CHECK(gpu.now() - began <= 10s);
 }
 
-TEST_CASE("one that waits for many gets them ever more quickly") {
+TEST_CASE("a kernel that waits for many submissions gets them ever more quickly") {
   PacedGpu gpu(5us);
   for (int i = 0; i < 200; ++i) gpu.submit(2ms);
   const Nanoseconds before = gpu.waited();
@@ -126,7 +126,7 @@ TEST_CASE("one that waits for many gets them ever more quickly") {
   CHECK(gpu.waited() - before <= 1500ms);
 }
 
-TEST_CASE("where there can be no marks nothing waits") {
+TEST_CASE("if no fence can be recorded, no submission waits") {
   backlog::Ahead ahead;
   for (int i = 0; i < 100000; ++i) {
     REQUIRE(!ahead.full());
@@ -135,7 +135,7 @@ TEST_CASE("where there can be no marks nothing waits") {
   }
 }
 
-TEST_CASE("how long a submission waited at the gate is not how long the GPU is at it") {
+TEST_CASE("the wait of a submission at the gate does not count as time on the GPU") {
   backlog::Ahead ahead;
   Nanoseconds now = 0ms;
   for (int turn = 0; turn < 10; ++turn) {

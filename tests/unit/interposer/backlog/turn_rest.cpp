@@ -13,7 +13,7 @@ TEST_CASE("a turn is given back when the next submission does not end in it") {
   CHECK(rest.give_back(1, 1, 100ms, 71ms, 30ms));
 }
 
-TEST_CASE("what is longer than any turn is submitted when one begins, and so at last") {
+TEST_CASE("a submission that is longer than any turn is made at the beginning of a turn") {
   TurnRest rest;
   for (std::uint32_t turn = 1; turn < 9; turn += 2) {
     CHECK_FALSE(rest.give_back(turn, turn - 2, 100ms, 0ms, 1s));
@@ -21,13 +21,13 @@ TEST_CASE("what is longer than any turn is submitted when one begins, and so at 
   }
 }
 
-TEST_CASE("no turn is given back that has an open end") {
+TEST_CASE("a turn without a known end is not given back") {
   TurnRest rest;
   CHECK_FALSE(rest.give_back(1, 0, 0ms, 0ms, 30ms));
   CHECK_FALSE(rest.give_back(1, 1, 0ms, 1000ms, 30ms));
 }
 
-TEST_CASE("a turn is offered once, and its successor, that came without a closed gate, once more") {
+TEST_CASE("each turn is given back once at most, also if the gate did not close before the next turn") {
   TurnRest rest;
   rest.give_back(1, 0, 100ms, 0ms, 30ms);
   CHECK(rest.give_back(1, 1, 100ms, 80ms, 30ms));
@@ -35,7 +35,7 @@ TEST_CASE("a turn is offered once, and its successor, that came without a closed
   CHECK(rest.give_back(1, 1, 200ms, 180ms, 30ms));
 }
 
-TEST_CASE("what has waited at the gate for its turn is the first of it, and not the next one") {
+TEST_CASE("the first submission after a closed gate is made, and the turn is given back before the next") {
   TurnRest rest;
   CHECK(rest.give_back(1, 1, 100ms, 71ms, 30ms));
   CHECK_FALSE(rest.give_back(3, 1, 200ms, 190ms, 30ms));

@@ -2,7 +2,7 @@
 // Looks up functions in all ways that programs use (the doors), with libsharedgpu.so preloaded, and checks
 // the results. Exit status 0: all results are right.
 //
-// The checks name faults of other interposers that they would have found.
+// Comments name the faults of other interposers that a check would have found.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -87,7 +87,7 @@ static void before_the_driver(void) {
   CHECK(in_child(asks_before_the_driver));
 }
 
-// If the program opens and closes the driver once, no driver stays loaded.
+// If the program has looked up no wrapped function in the driver, closing the driver unloads it.
 static void closes_what_it_only_looked_at(const char* path) {
   void* driver = dlopen(path, RTLD_NOW);
   CHECK(driver != NULL && is_driver(dlsym(driver, "cuDriverGetVersion")));

@@ -55,8 +55,8 @@ struct Declared {
 #define DECLARED_BY_13_0(name) UNDECLARED(name)
 #endif
 
-// The newest version of every submitting function, without its per-thread variant. Also older versions that
-// have the plain name in cuda.h 11.8 and later.
+// Every function that submits work, in its newest version, and older versions that have the plain name in
+// cuda.h 11.8 and later. Per-thread variants are left out.
 const Declared kDeclared[] = {
     DECLARED(cuLaunch),
     DECLARED(cuLaunchGrid),
@@ -175,7 +175,7 @@ TEST_CASE("the table finds every function by its exact name, and no other") {
   CHECK(!find(""));
 }
 
-TEST_CASE("functions that nothing is done about leave no trace") {
+TEST_CASE("functions without a wrapper are not in the table") {
   CHECK(!find("cuDriverGetVersion"));
   CHECK(!find("cuDeviceGetPCIBusId"));
   CHECK(!find("cuGetExportTable"));
@@ -211,7 +211,7 @@ TEST_CASE("wrappers hand through as many words as cuda.h declares parameters") {
   }
 }
 
-TEST_CASE("the stream is found among the words of all that fills a queue") {
+TEST_CASE("the stream is found among the words of each function that fills a queue") {
   using namespace sharedgpu::backlog;
   int fills = 0;
   for (const Declared& declared : kDeclared) {

@@ -154,7 +154,7 @@ TEST_CASE("closing waits for the thread inside, and drains after it has left") {
   CHECK(!gate::held());
 }
 
-TEST_CASE("a gate that opens again while it is closing stays ours") {
+TEST_CASE("if a gate is opened again while it is closing, the process keeps its turn") {
   Arbiter arbiter(true);
   std::atomic<bool> inside{false};
   std::atomic<bool> leave{false};
@@ -204,7 +204,7 @@ TEST_CASE("a gate with several pages is open when all of them are") {
   REQUIRE(gate::install(first.fd(), {0}));
   gate::hold();
   CHECK(gate::is_open());
-  // A second page that is closed when it is installed closes the gate, for submissions, too.
+  // A second page that is closed when it is installed closes the gate. Submissions wait, too.
   REQUIRE(gate::install(second.fd(), {1}));
   CHECK(!gate::is_open());
   CHECK(close_quietly());
@@ -245,7 +245,7 @@ TEST_CASE("a gate with several pages is open when all of them are") {
   CHECK(submitters.passed == 0);
   second.set_open(true);
   all_pass(1);
-  // The smallest limit applies.
+  // The smallest backlog limit of all pages applies.
   auto look = [] { gate::contended({0}); };
   look();
   CHECK(!gate::oversubscribed());
@@ -458,7 +458,7 @@ TEST_CASE("a capture passes the closed gate, and is waited for") {
   CHECK(!capturing_at_drain);
 }
 
-TEST_CASE("a drain that needs the program's own next submission is not for ever") {
+TEST_CASE("a drain that needs the program's next submission ends") {
   Arbiter arbiter(true);
   arbiter.set_open(false);
   std::atomic<int> rounds{0};
@@ -478,7 +478,7 @@ TEST_CASE("a drain that needs the program's own next submission is not for ever"
   CHECK(rounds == 2);
 }
 
-TEST_CASE("a step lets those pass who wait, drains, and then nobody") {
+TEST_CASE("a step lets waiting threads pass, drains, and then lets no thread pass") {
   Arbiter arbiter(true);
   arbiter.set_open(false);
   CHECK(close_quietly());
@@ -506,7 +506,7 @@ TEST_CASE("a step lets those pass who wait, drains, and then nobody") {
   CHECK(!gate::held());
 }
 
-TEST_CASE("a step whose drain needs the program's own next submission is not for ever") {
+TEST_CASE("a step whose drain needs the program's next submission ends") {
   Arbiter arbiter(true);
   arbiter.set_open(false);
   CHECK(close_quietly());
@@ -535,7 +535,7 @@ TEST_CASE("a step that finds the gate open leaves it open") {
   CHECK(gate::held());
 }
 
-TEST_CASE("in a step nobody passes while memory is missing") {
+TEST_CASE("a step lets no thread pass while memory is missing") {
   Arbiter arbiter(true);
   complete = false;
   arbiter.set_open(false);
@@ -554,7 +554,7 @@ TEST_CASE("in a step nobody passes while memory is missing") {
   thread.join();
 }
 
-TEST_CASE("grace comes ever more rarely") {
+TEST_CASE("the grace for a drain that does not end grows ever more slowly") {
   CHECK(gate::grace(-1ms) == 0);
   CHECK(gate::grace(0ms) == 0);
   CHECK(gate::grace(499ms) == 0);

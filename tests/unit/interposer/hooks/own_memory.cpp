@@ -70,7 +70,7 @@ TEST_CASE("one call takes many mappings away, and only those in its range", "[ow
   CHECK(own.unmapped(kBase, {8 * kSize.count}) == Bytes{2 * kSize.count});
 }
 
-TEST_CASE("what is not known is not counted", "[own_memory]") {
+TEST_CASE("imported memory and memory of other devices is not counted", "[own_memory]") {
   OwnMemory own;
   own.mapped(kBase, kSize, 7);  // the memory is imported, or is on another device
   own.retained(8, kBase);

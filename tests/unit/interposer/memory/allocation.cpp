@@ -52,7 +52,7 @@ TEST_CASE("a large allocation has a range of its own, in large handles", "[alloc
   CHECK(holds(address, kibibytes(128 * 3 + 5), 1));
 }
 
-TEST_CASE("an address is found by any byte of its block", "[allocation]") {
+TEST_CASE("a block is found by the address of any of its bytes", "[allocation]") {
   World t;
   const CUdeviceptr small = allocated(t, {1000});
   const CUdeviceptr large = allocated(t, kibibytes(100));
@@ -69,7 +69,7 @@ TEST_CASE("an address is found by any byte of its block", "[allocation]") {
   CHECK_FALSE(t.memory.find(0));
 }
 
-TEST_CASE("what is not ours is not freed, and nothing is freed twice", "[allocation]") {
+TEST_CASE("free() refuses addresses at which no block begins, and frees no block twice", "[allocation]") {
   World t;
   const CUdeviceptr address = allocated(t, {1000});
   CHECK_FALSE(t.memory.free(0));
@@ -79,7 +79,7 @@ TEST_CASE("what is not ours is not freed, and nothing is freed twice", "[allocat
   CHECK_FALSE(t.memory.find(address));
 }
 
-TEST_CASE("a large block that is freed is no longer ours", "[allocation]") {
+TEST_CASE("a large block that is freed is no longer known", "[allocation]") {
   World t;
   const CUdeviceptr address = allocated(t, kibibytes(100));
   CHECK(t.memory.free(address) == CUDA_SUCCESS);
@@ -87,7 +87,7 @@ TEST_CASE("a large block that is freed is no longer ours", "[allocation]") {
   CHECK_FALSE(t.memory.find(address));
 }
 
-TEST_CASE("an arena goes with its last block, and the next block gets another", "[allocation]") {
+TEST_CASE("an arena is released with its last block, and the next block gets a new arena", "[allocation]") {
   World t;
   for (int round = 0; round < 3; ++round) {
     const CUdeviceptr first = allocated(t, {1000});
@@ -101,7 +101,7 @@ TEST_CASE("an arena goes with its last block, and the next block gets another", 
   }
 }
 
-TEST_CASE("an arena that the driver does not take back serves on", "[allocation]") {
+TEST_CASE("an arena that the driver does not take back is used for later blocks", "[allocation]") {
   World t;
   const CUdeviceptr address = allocated(t, {1000});
   const Bytes before = t.memory.use().swappable;
@@ -117,7 +117,7 @@ TEST_CASE("an arena that the driver does not take back serves on", "[allocation]
   CHECK(t.device.reserved() == Bytes{});
 }
 
-TEST_CASE("everything freed, nothing is left", "[allocation]") {
+TEST_CASE("after all blocks are freed, nothing is left", "[allocation]") {
   World t;
   std::vector<CUdeviceptr> blocks;
   for (unsigned i = 0; i < 40; ++i) blocks.push_back(allocated(t, kibibytes(1 + i * 7)));
@@ -133,7 +133,7 @@ TEST_CASE("everything freed, nothing is left", "[allocation]") {
   CHECK(t.device.misuse().empty());
 }
 
-TEST_CASE("what was allocated in a context is freed once that is gone", "[allocation]") {
+TEST_CASE("memory of a context is freed when the context is destroyed", "[allocation]") {
   World t;
   const CUdeviceptr address = allocated(t, kibibytes(100));
   fill(address, kibibytes(100), 1);
@@ -151,7 +151,7 @@ TEST_CASE("what was allocated in a context is freed once that is gone", "[alloca
   CHECK(t.device.reserved() == Bytes{});
 }
 
-TEST_CASE("all blocks of a context are freed with it, and all stay where it does", "[allocation]") {
+TEST_CASE("all blocks of a context are freed with it, or all stay if it is not destroyed", "[allocation]") {
   World t;
   const std::vector<CUdeviceptr> blocks = {allocated(t, kibibytes(100)), allocated(t, {1000}),
                                            allocated(t, kibibytes(200))};
@@ -172,7 +172,7 @@ TEST_CASE("all blocks of a context are freed with it, and all stay where it does
   CHECK(t.device.synchronizations() == 0);  // the destruction waits for the work that used the blocks
 }
 
-TEST_CASE("a free waits for the GPU if any of the block is there", "[allocation]") {
+TEST_CASE("a free waits for the GPU if any part of the block is on the GPU", "[allocation]") {
   World t;
   const CUdeviceptr address = allocated(t, kibibytes(384));
   t.memory.set_allowed(kibibytes(GENERATE(128u, 256u)));
@@ -193,7 +193,7 @@ TEST_CASE("a free waits for the GPU, and fails as the driver fails", "[allocatio
   CHECK(t.device.physical() == Bytes{});
 }
 
-TEST_CASE("a free that a capture gets ahead of comes later", "[allocation]") {
+TEST_CASE("a free takes effect later if a capture begins before its wait for the GPU", "[allocation]") {
   World t;
   const CUdeviceptr address = allocated(t, kibibytes(100));
   t.device.fail_call(1, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
@@ -205,7 +205,7 @@ TEST_CASE("a free that a capture gets ahead of comes later", "[allocation]") {
   CHECK(t.device.physical() == Bytes{});
 }
 
-TEST_CASE("a free that comes after the GPU was found idle waits for the next time", "[allocation]") {
+TEST_CASE("a block that is freed after the GPU was found idle is released the next time", "[allocation]") {
   World t;
   const CUdeviceptr first = allocated(t, kibibytes(100));
   const CUdeviceptr second = allocated(t, kibibytes(200));
@@ -290,7 +290,8 @@ TEST_CASE("a free during a capture comes later", "[allocation]") {
   CHECK(t.memory.use().swappable < kibibytes(100));
 }
 
-TEST_CASE("an allocation that the arbiter refuses is out of memory, and leaves no trace", "[allocation]") {
+TEST_CASE("an allocation that the arbiter refuses fails for lack of memory, and leaves no trace",
+          "[allocation]") {
   World t;
   t.books.limit = kibibytes(90).count;
   CUdeviceptr address = 0;
@@ -336,7 +337,8 @@ TEST_CASE("a footprint that the host budget can never hold is refused at once", 
   allocated(t, kibibytes(48));
 }
 
-TEST_CASE("memory beyond `allowed` has no physical memory until it may", "[allocation]") {
+TEST_CASE("an allocation gets physical memory up to the allowed size, and the rest when more is allowed",
+          "[allocation]") {
   World t;
   t.memory.set_allowed(kibibytes(128));
   const CUdeviceptr address = allocated(t, kibibytes(384));
@@ -352,7 +354,7 @@ TEST_CASE("memory beyond `allowed` has no physical memory until it may", "[alloc
   CHECK(t.device.misuse().empty());
 }
 
-TEST_CASE("the driver is short of what is allowed", "[allocation]") {
+TEST_CASE("the driver has less memory than the arbiter allows", "[allocation]") {
   SwapOptions options = small_sizes();
   options.patience = std::chrono::milliseconds(8);
   World t(gibibytes(1), options);
@@ -394,7 +396,7 @@ TEST_CASE("the driver is short of what is allowed", "[allocation]") {
   CHECK(t.device.misuse().empty());
 }
 
-TEST_CASE("pinned memory and contexts are in the books", "[allocation]") {
+TEST_CASE("the arbiter is told of pinned memory and of the size of contexts", "[allocation]") {
   World t;
   t.books.limit = mebibytes(1).count;
   CHECK(t.memory.pin(kibibytes(600)) == CUDA_SUCCESS);
@@ -429,7 +431,7 @@ struct AccessNotes final : FakeDevice {
 
 }  // namespace
 
-TEST_CASE("access is given anew to all that is there, and to nothing else", "[allocation]") {
+TEST_CASE("renew_access() gives access anew to all mapped handles, and to nothing else", "[allocation]") {
   AccessNotes device;
   FakeBudget budget;
   FakeHost host;
@@ -458,7 +460,8 @@ TEST_CASE("access is given anew to all that is there, and to nothing else", "[al
   CHECK(memory.restore());
 }
 
-TEST_CASE("memory that is pinned already is claimed, not asked for", "[allocation]") {
+TEST_CASE("memory that is pinned already is requested by claim(), which does not wait for the answer",
+          "[allocation]") {
   World t;
   t.books.limit = 0;
   t.memory.pin_unasked(kibibytes(100));
@@ -469,7 +472,7 @@ TEST_CASE("memory that is pinned already is claimed, not asked for", "[allocatio
   CHECK(t.books.claimed == 2);
 }
 
-TEST_CASE("the allowance is the last that was said", "[allocation]") {
+TEST_CASE("allowed() returns the size that was set last", "[allocation]") {
   World t;
   allocated(t, kibibytes(100));
   t.memory.set_allowed(kibibytes(7));
@@ -571,7 +574,7 @@ TEST_CASE("a limit of the host that falls below what is evicted takes nothing ba
   CHECK(holds(b, kibibytes(256), 2));
 }
 
-TEST_CASE("a limit of nothing is one", "[allocation]") {
+TEST_CASE("a host limit of zero bytes is a limit, too", "[allocation]") {
   World t;
   t.budget.most = Bytes{};
   CUdeviceptr address = 0;
@@ -581,7 +584,7 @@ TEST_CASE("a limit of nothing is one", "[allocation]") {
   CHECK(t.books.told_of_host == 1);
 }
 
-TEST_CASE("memory that a limit once allowed is not measured by it again", "[allocation]") {
+TEST_CASE("memory that a host limit has allowed once is not compared with the limit again", "[allocation]") {
   World t;
   t.budget.most = kibibytes(512);
   const CUdeviceptr large = allocated(t, kibibytes(512));
@@ -601,7 +604,7 @@ TEST_CASE("arenas grow up to the largest", "[allocation]") {
   CHECK(largest == kibibytes(128));
 }
 
-TEST_CASE("an arena with a new block leaves last, wherever the other lies", "[allocation]") {
+TEST_CASE("the arena with the newest block leaves last, wherever it lies", "[allocation]") {
   World t;
   const CUdeviceptr hole = allocated(t, kibibytes(100));
   const CUdeviceptr small = allocated(t, {1000});
@@ -614,7 +617,7 @@ TEST_CASE("an arena with a new block leaves last, wherever the other lies", "[al
   CHECK(t.device.mapped_at(large) == 0);
 }
 
-TEST_CASE("memory that ends leaves nothing behind, on the GPU or on the host", "[allocation]") {
+TEST_CASE("a SwapMemory that is destroyed leaves nothing behind, on the GPU or on the host", "[allocation]") {
   FakeDevice device;
   FakeBudget budget;
   FakeHost host;

@@ -143,8 +143,8 @@ TEST_CASE("nothing is away where the site forbids it", "[away]") {
   CHECK(t.beyond() == Bytes{});
 }
 
-// An arbiter that has restarted would otherwise count memory that it has refused, and never give the process
-// a turn.
+// Without a report after the refusal, a restarted arbiter would count the refused memory, and would never
+// give the process a turn.
 TEST_CASE("the arbiter learns the size of the window after it has refused a larger one", "[away]") {
   Oversized t;
   t.added(kWindow, 1);
@@ -157,7 +157,7 @@ TEST_CASE("the arbiter learns the size of the window after it has refused a larg
   CHECK(t.books.last.swappable == kWindow);
 }
 
-// Pinned memory is requested without a report afterwards.
+// A request for pinned memory has no report afterwards, so the larger window must cause a report.
 TEST_CASE("the arbiter learns the size of the window after it has granted a larger one", "[away]") {
   Oversized t;
   t.added(kWindow, 1);
@@ -170,8 +170,8 @@ TEST_CASE("the arbiter learns the size of the window after it has granted a larg
   CHECK(t.books.last.swappable == kWindow + kTwo);
 }
 
-// Nothing limits the window then, and the next arbiter would never give a turn to a window larger than the
-// GPU.
+// Without an arbiter, nothing would limit the window. The next arbiter would never give a turn to a process
+// whose window is larger than the GPU.
 TEST_CASE("the window stays as it is while no arbiter answers", "[away]") {
   Oversized t;
   t.added(kWindow, 1);
@@ -193,7 +193,8 @@ TEST_CASE("the window stays as it is while no arbiter answers", "[away]") {
   t.check_counts();
 }
 
-// Otherwise a report of another thread would let the arbiter take the memory for smaller.
+// While the request waits, another thread may send a report. If that report did not count the requested part
+// as beyond the window, the arbiter would count too little memory.
 TEST_CASE("the part of the window that is requested counts as beyond the window, too", "[away]") {
   Oversized t;
   t.added(kWindow, 1);
@@ -331,7 +332,8 @@ TEST_CASE("an oversized process knows how much it may allocate", "[away]") {
   CHECK(t.away.growth({}, {}) > gibibytes(1));
 }
 
-// Parts of a handle are left on the GPU and on the host, and a part of the allocation's last handle.
+// The room on the GPU and on the host ends with a part of a handle. An allocation may end with a part of a
+// handle, too.
 TEST_CASE("all that an oversized process may allocate can be allocated, in one piece or many", "[away]") {
   const Bytes part{GENERATE(0ull, 1ull, 7ull, 16ull, 31ull) * kGranule.count};
   const Bytes host_part{GENERATE(0ull, 1ull, 17ull, 31ull) * kGranule.count};
@@ -553,7 +555,7 @@ TEST_CASE("turns leave memory that is away where it is", "[away]") {
   CHECK(holds(second, kTwo, 2));
 }
 
-TEST_CASE("an unused part of the window counts as resident while it may be", "[away]") {
+TEST_CASE("an unused part of the window counts as resident as far as this is allowed", "[away]") {
   Oversized t;
   const CUdeviceptr first = t.added(kTwo, 1);
   const CUdeviceptr rest = t.added(kWindow - kTwo, 2);
@@ -584,7 +586,7 @@ TEST_CASE("a clean copy in host memory does not outlive a change of places", "[a
   REQUIRE(t.memory.restore());
   const std::vector<CUdeviceptr> away = t.all_away();
   REQUIRE(t.away.exchange({first}, {away.front()}));
-  fill(first, kPiece, 7);  // in the block
+  fill(first, kPiece, 7);  // changes the contents in away memory
   REQUIRE(t.away.exchange({away.front()}, {first}));
   t.memory.set_allowed({});
   REQUIRE(t.memory.evict());

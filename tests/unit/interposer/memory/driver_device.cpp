@@ -184,7 +184,7 @@ TEST_CASE("the GPU's NUMA node is the driver's, or what the kernel knows of its 
   CHECK(DriverDevice(calls, 3).host_node() == std::nullopt);
 }
 
-TEST_CASE("a driver that shuts down says so", "[driver]") {
+TEST_CASE("ending() returns true once the driver shuts down", "[driver]") {
   const Fresh fresh;
   DriverCalls calls = note_taker();
   static CUresult said;
@@ -314,7 +314,7 @@ struct Looker {
 
 }  // namespace
 
-TEST_CASE("contents are looked at on a stream of its own, with a kernel that is loaded once", "[driver]") {
+TEST_CASE("fingerprints are computed on a separate stream, with a kernel that is loaded once", "[driver]") {
   Looker t(looking());
   taken();
   REQUIRE(t.look() == CUDA_SUCCESS);
@@ -335,7 +335,7 @@ TEST_CASE("contents are looked at on a stream of its own, with a kernel that is 
   CHECK(taken().at(2) == "load");
 }
 
-TEST_CASE("a kernel that cannot be loaded is not tried again, but for lack of memory", "[driver]") {
+TEST_CASE("a kernel that cannot be loaded is tried again only if it failed for lack of memory", "[driver]") {
   Looker t(looking());
   load_answer = CUDA_ERROR_OUT_OF_MEMORY;
   CHECK(t.look() == CUDA_ERROR_NOT_SUPPORTED);
@@ -349,7 +349,7 @@ TEST_CASE("a kernel that cannot be loaded is not tried again, but for lack of me
   CHECK(t.look() == CUDA_SUCCESS);
 }
 
-TEST_CASE("a driver that lacks a function looks at nothing", "[driver]") {
+TEST_CASE("a driver that lacks a function gives no fingerprints", "[driver]") {
   DriverCalls calls = looking();
   SECTION("to write what was looked at") { calls.cuMemsetD32Async = nullptr; }
   SECTION("to look") { calls.cuModuleLoadData = nullptr; }
@@ -357,14 +357,14 @@ TEST_CASE("a driver that lacks a function looks at nothing", "[driver]") {
   CHECK(t.look() == CUDA_ERROR_NOT_SUPPORTED);
 }
 
-TEST_CASE("a kernel that has not run has told nothing", "[driver]") {
+TEST_CASE("a kernel that has not run gives no fingerprints", "[driver]") {
   Looker t(looking());
   REQUIRE(t.look() == CUDA_SUCCESS);
   kernel_runs = false;
   CHECK(t.look() == CUDA_ERROR_UNKNOWN);
 }
 
-TEST_CASE("what the kernel does not know is not looked at", "[driver]") {
+TEST_CASE("ranges of sizes that the kernel does not support get no fingerprint", "[driver]") {
   Looker t(looking());
   const DeviceScope scope(t.device);
   for (const Bytes size : {fingerprint::kPart - Bytes{16}, fingerprint::kLargest + fingerprint::kPart}) {

@@ -325,7 +325,7 @@ TEST_CASE("a copy that may still be running keeps the memory and the host memory
   for (unsigned refused = 1; refused <= 9; ++refused) {
     CAPTURE(refused);
     Exporting t;
-    // The copy to the single handle, and the waits that would end it.
+    // The driver refuses the next waits: these would wait for the copy to the single handle.
     t.device.before_create = [&] { t.device.waits_refused = refused; };
     CHECK(t.exported() != CUDA_SUCCESS);
     t.check_counts();
@@ -339,7 +339,7 @@ TEST_CASE("a copy that may still be running keeps the memory and the host memory
   }
 }
 
-TEST_CASE("memory that was unmapped up to a failure is exported", "[export]") {
+TEST_CASE("memory whose unmap failed in the middle is exported", "[export]") {
   for (unsigned n = 1; n <= 3; ++n) {
     CAPTURE(n);
     Exporting t;

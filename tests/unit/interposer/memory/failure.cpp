@@ -166,7 +166,8 @@ struct FailingWorld : WorldOn<Failing> {
 
 }  // namespace
 
-TEST_CASE("an eviction that fails once is stuck, and what had left is away", "[failure]") {
+TEST_CASE("an eviction that fails once is reported as stuck, and the handles that have left stay evicted",
+          "[failure]") {
   FailingWorld t;
   Bytes left = t.kHandle;
   SECTION("the first copy") {
@@ -194,7 +195,7 @@ TEST_CASE("an eviction that fails once is stuck, and what had left is away", "[f
   CHECK(holds(t.block, t.kBlock, 1));
 }
 
-TEST_CASE("a restore that fails once is not done, and what failed is away", "[failure]") {
+TEST_CASE("a restore that fails once leaves the failed handles evicted", "[failure]") {
   FailingWorld t;
   REQUIRE(t.evict());
   Bytes back = t.kHandle;
@@ -219,7 +220,7 @@ TEST_CASE("a restore that fails once is not done, and what failed is away", "[fa
   CHECK(holds(t.block, t.kBlock, 1));
 }
 
-TEST_CASE("room that a failure gives back is given back once", "[failure]") {
+TEST_CASE("host memory that a failed eviction or restore frees is freed once", "[failure]") {
   const unsigned failing = GENERATE(0u, 1u, 2u);
   FailingWorld t;
   t.device.copies_out = {failing == 0 ? 1u : 0u, 1};
@@ -308,7 +309,7 @@ TEST_CASE("a free that fails at its second handle may be tried again", "[failure
   CHECK(t.resident({}));
 }
 
-TEST_CASE("a free of what is settled that fails at its third handle keeps that one pinned", "[failure]") {
+TEST_CASE("a free of pinned memory that fails at its third handle keeps this handle pinned", "[failure]") {
   FailingWorld t;
   CUdeviceptr address = 0;
   const Bytes size{3 * t.kHandle.count};

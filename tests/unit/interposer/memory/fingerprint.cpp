@@ -75,7 +75,7 @@ TEST_CASE("contents that have changed places are seen", "[fingerprint]") {
   CHECK(memory.taken() == before);
 }
 
-TEST_CASE("one word everywhere is uniform", "[fingerprint]") {
+TEST_CASE("memory that is filled with one word is uniform", "[fingerprint]") {
   FilledMemory memory;
   CHECK_FALSE(memory.taken().uniform);
   for (const std::uint32_t word : {0u, 0x3f800000u, ~0u}) {
@@ -91,7 +91,7 @@ TEST_CASE("one word everywhere is uniform", "[fingerprint]") {
   }
 }
 
-TEST_CASE("memory that is no whole part has a fingerprint too", "[fingerprint]") {
+TEST_CASE("memory that ends in the middle of a part has a fingerprint, too", "[fingerprint]") {
   FilledMemory memory(kPart + kibibytes(4));
   const Fingerprint before = memory.taken();
   memory.data.back() ^= std::byte{1};

@@ -200,7 +200,7 @@ TEST_CASE("the smallest room of a version 2 group and its ancestors counts", "[b
   }
 }
 
-TEST_CASE("a limit that could never be read is told of once", "[budget]") {
+TEST_CASE("a limit that could never be read is reported once", "[budget]") {
   static std::vector<std::string> told;
   told.clear();
   const auto tell = [](const char* path, int error) { told.push_back(path + std::to_string(error)); };
@@ -229,7 +229,7 @@ TEST_CASE("a limit that could never be read is told of once", "[budget]") {
   }
 }
 
-TEST_CASE("version 1 has its own names", "[budget]") {
+TEST_CASE("the files of version 1 have names of their own", "[budget]") {
   const Root root;
   root.write("/proc/self/cgroup", "5:cpu,cpuacct:/x\n4:hugetlb,memory:/slurm/job_7\n1:name=systemd:/x\n");
   const std::string memory = "/sys/fs/cgroup/memory";
@@ -244,7 +244,8 @@ TEST_CASE("version 1 has its own names", "[budget]") {
   CHECK(budget.limit() == gibibytes(4) - mebibytes(128));
 }
 
-TEST_CASE("in a container the host's path is not there, the upper end is", "[budget]") {
+TEST_CASE("if the path of the cgroup is missing, as in a container, the limit of the topmost folder counts",
+          "[budget]") {
   const Root root;
   root.write("/proc/self/cgroup", "0::/not/seen/here\n");
   root.write("/sys/fs/cgroup/memory.max", text(gibibytes(2)));
@@ -252,7 +253,7 @@ TEST_CASE("in a container the host's path is not there, the upper end is", "[bud
   CHECK(CgroupBudget(root.path()).room() == gibibytes(1) - mebibytes(64));
 }
 
-TEST_CASE("files that make no sense bound nothing", "[budget]") {
+TEST_CASE("malformed files limit nothing", "[budget]") {
   const Root root;
   root.write("/proc/meminfo", "nothing\n");
   root.write("/proc/self/cgroup", "what\n::\n0::\n0:::\n");

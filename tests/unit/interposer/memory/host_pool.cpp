@@ -68,7 +68,7 @@ TEST_CASE("holes are used", "[pool]") {
   CHECK(t.pool.used() == kSlab);
 }
 
-TEST_CASE("the budget is never passed", "[pool]") {
+TEST_CASE("the pool never exceeds the budget", "[pool]") {
   Pool t;
   SECTION("no room") {
     t.budget.left = kGranule - Bytes{1};
@@ -104,7 +104,7 @@ TEST_CASE("memory that cannot be pinned is not used", "[pool]") {
   CHECK(t.pool.take(kGranule));
 }
 
-TEST_CASE("a pool that ends gives everything back, its threads done", "[pool]") {
+TEST_CASE("a pool that is destroyed ends its threads, and gives everything back", "[pool]") {
   FakeDevice device;
   FakeBudget budget;
   FakeHost host;
@@ -120,7 +120,7 @@ TEST_CASE("a pool that ends gives everything back, its threads done", "[pool]") 
   CHECK(device.misuse().empty());
 }
 
-TEST_CASE("no sharers are one", "[pool]") {
+TEST_CASE("zero sharers count as one", "[pool]") {
   Pool t;
   t.pool.prepare(kSlab, 0);
   CHECK(t.pool.held() == kSlab);
@@ -187,7 +187,7 @@ TEST_CASE("free slabs go back, beyond what is to be kept", "[pool]") {
   CHECK(t.device.misuse().empty());
 }
 
-TEST_CASE("the pool grows ahead of need, by one thread, and keeps that", "[pool]") {
+TEST_CASE("prepare() grows the pool with one thread, and the pool keeps the memory", "[pool]") {
   Pool t;
   t.pool.prepare(kSlab + kGranule, 1);
   CHECK(t.pool.held() == kSlab + kSlab);
@@ -223,7 +223,7 @@ TEST_CASE("a program that waits leaves the pool its processors", "[pool]") {
   CHECK(t.host.most_threads == 4);
 }
 
-TEST_CASE("what the last turn needed is kept while evictions are expected", "[pool]") {
+TEST_CASE("the memory that the last turn needed is kept while evictions are expected", "[pool]") {
   Pool t;
   t.pool.prepare(kSlab, 1);
   t.pool.give(*t.pool.take({3 * kSlab.count}));
@@ -235,7 +235,8 @@ TEST_CASE("what the last turn needed is kept while evictions are expected", "[po
   CHECK(t.pool.held() == Bytes{});
 }
 
-TEST_CASE("what is not needed goes back a slab at a time while the program works", "[pool]") {
+TEST_CASE("memory that the pool does not need goes back one slab at a time while the program works",
+          "[pool]") {
   Pool t;
   t.pool.prepare({4 * kSlab.count}, 1);
   t.pool.prepare({}, 1);
@@ -362,7 +363,7 @@ TEST_CASE("while a slab is pinned the next one is touched", "[pool]") {
   CHECK(device.met == 3);
 }
 
-TEST_CASE("two that grow the pool at once do not pass its goal together", "[pool]") {
+TEST_CASE("two threads that grow the pool at the same time do not exceed its goal together", "[pool]") {
   for (int round = 0; round < 200; ++round) {
     Pool t;
     t.host.beside = true;
@@ -372,7 +373,7 @@ TEST_CASE("two that grow the pool at once do not pass its goal together", "[pool
   }
 }
 
-TEST_CASE("the pool holds no more than it is told", "[pool]") {
+TEST_CASE("the pool never grows beyond its bound", "[pool]") {
   Pool t;
   CHECK(t.pool.bound(kSlab + kibibytes(12)) == Bytes{});
   REQUIRE(t.pool.take(kSlab + kibibytes(8)));
@@ -386,7 +387,7 @@ TEST_CASE("the pool holds no more than it is told", "[pool]") {
   CHECK(t.pool.bound({}) == kSlab + kSlab + kibibytes(12));
 }
 
-TEST_CASE("what the job is just taking for itself is left to it", "[pool]") {
+TEST_CASE("the pool leaves the job the memory that the job is just taking for itself", "[pool]") {
   using namespace std::chrono_literals;
   Pool t;
   const Bytes before{20 * kSlab.count};

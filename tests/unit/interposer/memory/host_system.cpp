@@ -23,7 +23,7 @@ TEST_CASE("memory comes aligned and empty, from whichever NUMA node there is", "
   }
 }
 
-TEST_CASE("what no kernel has is not mapped", "[host]") {
+TEST_CASE("map() refuses a size that no kernel can map", "[host]") {
   CHECK(LinuxHost().map({1ull << 60}, 1) == nullptr);
 }
 

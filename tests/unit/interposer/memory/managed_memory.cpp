@@ -112,7 +112,7 @@ TEST_CASE("managed memory is freed with its context, or stays if the driver refu
   m.check_contents();
 }
 
-TEST_CASE("what a capture keeps from being freed goes with its context, or is freed when that stays",
+TEST_CASE("memory whose free waits for a capture is freed with its context, or later if the context stays",
           "[managed]") {
   ManagedWorld m;
   const auto going = m.blocks[0];
@@ -149,7 +149,8 @@ TEST_CASE("what a capture keeps from being freed goes with its context, or is fr
   CHECK(m.device.misuse().empty());
 }
 
-TEST_CASE("all of a context goes with it, what was freed late included, or all of it stays", "[managed]") {
+TEST_CASE("all memory of a context goes with it, also memory whose free is still due, or all of it stays",
+          "[managed]") {
   ManagedWorld m;
   m.add(kibibytes(64));
   m.footprint = m.memory.use().swappable;
@@ -206,7 +207,7 @@ TEST_CASE("all of a context goes with it, what was freed late included, or all o
   }
 }
 
-TEST_CASE("managed memory that no work uses is freed without a wait for what the GPU is at", "[managed]") {
+TEST_CASE("free_unused() does not wait for the GPU: the managed memory is freed later", "[managed]") {
   ManagedWorld m;
   const auto going = m.blocks[0];
   m.books.is_idle = false;
@@ -238,7 +239,7 @@ TEST_CASE("managed memory that no work uses is freed without a wait for what the
   CHECK(m.device.misuse().empty());
 }
 
-TEST_CASE("the end of a context waits for who frees late what goes with it, and for nobody else",
+TEST_CASE("the destruction of a context waits for a thread that frees memory of it, and for no other thread",
           "[managed]") {
   ManagedWorld m;
   const auto going = m.blocks[0];
@@ -275,7 +276,7 @@ TEST_CASE("the end of a context waits for who frees late what goes with it, and 
   CHECK(m.device.misuse().empty());
 }
 
-TEST_CASE("only as much managed memory moves as it must, what was allocated first leaves first",
+TEST_CASE("only as much managed memory moves as must, and the memory that was allocated first leaves first",
           "[managed]") {
   ManagedWorld m;
   REQUIRE(m.evict_to(m.footprint - kHandle));
@@ -287,7 +288,7 @@ TEST_CASE("only as much managed memory moves as it must, what was allocated firs
   m.check_contents();
 }
 
-TEST_CASE("managed memory that is allocated out of turn waits for the next one", "[managed]") {
+TEST_CASE("managed memory that is allocated outside a turn becomes resident in the next turn", "[managed]") {
   ManagedWorld m;
   REQUIRE(m.evict_to({}));
   CUdeviceptr late = 0;
@@ -298,7 +299,8 @@ TEST_CASE("managed memory that is allocated out of turn waits for the next one",
   CHECK(m.memory.use().resident == m.footprint + kibibytes(64));
 }
 
-TEST_CASE("the host memory of managed memory is the job's, and is taken once", "[managed]") {
+TEST_CASE("evicted managed memory takes the job's host memory, and keeps it for later evictions",
+          "[managed]") {
   ManagedWorld m;
   m.budget.left = kHandle;
   CHECK_FALSE(m.evict_to({}));

@@ -163,7 +163,7 @@ TEST_CASE("a request of one thread is not refused because of another thread") {
   CHECK(memory.use().pinned == mebibytes(6));
 }
 
-TEST_CASE("native memory counts what a dead lender no longer does") {
+TEST_CASE("native memory counts the memory of a dead lender, which no longer counts it") {
   NativeWorld world;
   world.memory.pin_unasked(mebibytes(6));
   CHECK(world.memory.use().pinned == mebibytes(6));

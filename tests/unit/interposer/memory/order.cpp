@@ -54,7 +54,7 @@ TEST_CASE("the most recently used that fits comes back first", "[order]") {
   CHECK(order.first_to_leave() == nullptr);
 }
 
-TEST_CASE("a half restored handle may go either way, and needs no more room", "[order]") {
+TEST_CASE("a partly restored handle can be evicted, or restored without more room", "[order]") {
   Handle half = handle_used(1, true, mebibytes(64));
   half.contents = Handle::Contents::in_room;
   Order order;

@@ -142,7 +142,7 @@ TEST_CASE("a refused creation of memory leaves no trace", "[program]") {
   CHECK(t.device.reserved() == Bytes{});
 }
 
-TEST_CASE("it lives as long as a reference or a mapping of it", "[program]") {
+TEST_CASE("program memory exists as long as a reference to it or a mapping of it", "[program]") {
   Program t;
   const Program::Id id = t.made();
   const CUdeviceptr first = t.mapped(id);
@@ -175,7 +175,7 @@ TEST_CASE("it lives as long as a reference or a mapping of it", "[program]") {
   CHECK(t.device.synchronizations() == 0);
 }
 
-TEST_CASE("a mapping is of all of it, at whole granules where there is none", "[program]") {
+TEST_CASE("a mapping covers all of the memory, at whole granules where nothing is mapped", "[program]") {
   Program t;
   const Program::Id id = t.made();
   const CUdeviceptr room = t.device.reserve_for_program({3 * kSize.count});
@@ -233,7 +233,8 @@ TEST_CASE("all places show the same bytes, before and after a turn", "[program]"
   CHECK(t.agrees());
 }
 
-TEST_CASE("memory that is mapped and shown while it is away comes with the turn", "[program]") {
+TEST_CASE("memory that is mapped at another address while it is evicted is there after the restore",
+          "[program]") {
   Program t;
   const Program::Id id = t.made();
   const CUdeviceptr first = t.mapped(id);
@@ -299,7 +300,7 @@ TEST_CASE("memory that is mapped anew leaves last", "[program]") {
 
 // A restored handle leaves last, so another handle has to leave. The contents of the other handle fit only
 // into the host memory that holds the clean copy of the restored handle.
-TEST_CASE("a copy gives its room to another before the pool grows", "[program]") {
+TEST_CASE("a clean copy gives up its host memory before the pool grows", "[program]") {
   Program t;
   const Program::Id ids[] = {t.made(kHandle + kHandle), t.made(kHandle + kHandle), t.made(kHandle + kHandle)};
   const Bytes each = kHandle + kHandle;
@@ -371,7 +372,7 @@ TEST_CASE("memory that is given back while it is mapped lives as long as the map
   CHECK(t.gone());
 }
 
-TEST_CASE("memory that was unmapped up to a failure is unmapped once", "[program]") {
+TEST_CASE("an unmap that fails in the middle can be repeated, and unmaps each handle once", "[program]") {
   for (unsigned n = 1; n <= 3; ++n) {
     Program t;
     const Program::Id id = t.made();
@@ -391,7 +392,7 @@ TEST_CASE("memory that was unmapped up to a failure is unmapped once", "[program
   }
 }
 
-TEST_CASE("access that fails is told, and not given in the next turn", "[program]") {
+TEST_CASE("access that cannot be given is an error, and is not given in the next turn", "[program]") {
   for (unsigned n = 1; n <= 3; ++n) {
     Program t;
     const CUdeviceptr at = t.mapped(t.made());
@@ -406,7 +407,7 @@ TEST_CASE("access that fails is told, and not given in the next turn", "[program
   }
 }
 
-TEST_CASE("a restore that fails at any call shows everything when it is tried again", "[program]") {
+TEST_CASE("a restore that fails at any call restores all memory when it is repeated", "[program]") {
   bool failed = true;
   for (unsigned n = 1; failed; ++n) {
     CAPTURE(n);
@@ -428,7 +429,8 @@ TEST_CASE("a restore that fails at any call shows everything when it is tried ag
   }
 }
 
-TEST_CASE("an eviction that the driver stops leaves what a further one takes", "[program]") {
+TEST_CASE("after an eviction in which any driver call fails, a further eviction takes the rest",
+          "[program]") {
   bool failed = true;
   for (unsigned n = 1; failed; ++n) {
     CAPTURE(n);
@@ -468,8 +470,9 @@ TEST_CASE("memory that the driver would not take back may be given back again", 
   }
 }
 
-TEST_CASE("the last unmap succeeds though the memory does not go, and it may be given back then",
-          "[program]") {
+TEST_CASE(
+    "the last unmap succeeds even if the driver does not release the memory, which can be released later",
+    "[program]") {
   Program t;
   const Program::Id id = t.made();
   const CUdeviceptr at = t.mapped(id);

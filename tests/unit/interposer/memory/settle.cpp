@@ -34,7 +34,7 @@ struct Settling : World {
 
 }  // namespace
 
-TEST_CASE("what is settled stays where it is, and counts as pinned", "[settle]") {
+TEST_CASE("memory that is pinned in place is not evicted, and counts as pinned", "[settle]") {
   Settling t;
   const Bytes before = t.footprint();
   const Physical physical = t.device.mapped_at(t.large);
@@ -53,7 +53,7 @@ TEST_CASE("what is settled stays where it is, and counts as pinned", "[settle]")
   CHECK(t.device.misuse().empty());
 }
 
-TEST_CASE("only the handles under the range settle, and only once", "[settle]") {
+TEST_CASE("only the handles in the range are pinned in place, and only once", "[settle]") {
   Settling t;
   REQUIRE(t.memory.settle(t.large + kibibytes(128).count, {1}) == CUDA_SUCCESS);
   CHECK(t.memory.use().pinned == kibibytes(128));
@@ -64,7 +64,7 @@ TEST_CASE("only the handles under the range settle, and only once", "[settle]") 
   CHECK(t.memory.use().pinned == t.kLarge);
 }
 
-TEST_CASE("the neighbours of a range that is whole handles do not settle", "[settle]") {
+TEST_CASE("the neighbours of a range of whole handles are not pinned", "[settle]") {
   Settling t;
   REQUIRE(t.memory.settle(t.large + kibibytes(128).count, kibibytes(256)) == CUDA_SUCCESS);
   CHECK(t.memory.use().pinned == kibibytes(256));
@@ -74,7 +74,7 @@ TEST_CASE("the neighbours of a range that is whole handles do not settle", "[set
   CHECK(t.device.physical() == kibibytes(256));
 }
 
-TEST_CASE("nothing settles that is no allocation, or not there", "[settle]") {
+TEST_CASE("only allocated memory that is on the GPU can be settled", "[settle]") {
   Settling t;
   CHECK(t.memory.settle(t.large, t.kLarge + Bytes{1}) == CUDA_ERROR_INVALID_VALUE);
   CHECK(t.memory.settle(t.large + t.kLarge.count, {1}) == CUDA_ERROR_INVALID_VALUE);
@@ -100,7 +100,7 @@ TEST_CASE("memory whose pin request is refused stays swappable", "[settle]") {
   CHECK(holds(t.large, t.kLarge, 1));
 }
 
-TEST_CASE("what is freed is no longer pinned", "[settle]") {
+TEST_CASE("freed memory is no longer pinned", "[settle]") {
   Settling t;
   REQUIRE(t.memory.settle(t.large, t.kLarge) == CUDA_SUCCESS);
   REQUIRE(t.memory.settle(t.small, {1}) == CUDA_SUCCESS);
@@ -141,7 +141,7 @@ TEST_CASE("the pieces of an allocation are its handles", "[settle]") {
   CHECK(t.memory.export_piece(second, 0, &piece) == CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_CASE("what another process has open stays until it has not", "[settle]") {
+TEST_CASE("memory that another process has open stays until that process closes it", "[settle]") {
   Settling t;
   REQUIRE(t.memory.settle(t.large, t.kLarge) == CUDA_SUCCESS);
   t.books.lent = t.large;
@@ -159,7 +159,8 @@ TEST_CASE("what another process has open stays until it has not", "[settle]") {
   CHECK(t.memory.use().pinned == Bytes{});
 }
 
-TEST_CASE("what the program has mapped settles by the addresses where it is mapped", "[settle]") {
+TEST_CASE("memory that the program has mapped is pinned in place by the addresses of its mappings",
+          "[settle]") {
   Settling t;
   ProgramMemory::Id id = 0;
   const Bytes size = kibibytes(256);

@@ -49,8 +49,9 @@ struct Full : WorldOn<Observed> {
   CUdeviceptr here[6] = {};
   CUdeviceptr beyond = 0;
 
-  // Moves the first `count` handles out of the window. Before the last one has left, another thread begins
-  // `action`. The time that it gets decides only whether a fault is found.
+  // Moves the first `count` handles out of the window. Before the last of them has left, another thread
+  // begins `action`. If the sleep is too short for this thread, the test may miss a fault, but reports none
+  // wrongly.
   void leave(unsigned count, const std::function<void()>& action) {
     std::thread other;
     device.waits = count;

@@ -29,7 +29,8 @@ struct PoolWorld {
 
 }  // namespace
 
-TEST_CASE("a stream has back at once what it freed, others when the GPU is past it", "[stream_pool]") {
+TEST_CASE("a stream reuses at once what it freed, and other streams when the GPU has passed the free",
+          "[stream_pool]") {
   PoolWorld t;
   REQUIRE(t.pool.give(kPoolBase, kOne, t.fence));
   CHECK(t.pool.take(mebibytes(2), kOther) == kPoolBase + mebibytes(2).count);
@@ -46,7 +47,7 @@ TEST_CASE("a stream has back at once what it freed, others when the GPU is past 
   }
 }
 
-TEST_CASE("the rest of a block that was cut up goes the way of the whole", "[stream_pool]") {
+TEST_CASE("the rest of a block that was cut up belongs to the block's stream, too", "[stream_pool]") {
   PoolWorld t;
   REQUIRE(t.pool.give(kPoolBase, kOne, t.fence));
   REQUIRE(t.pool.take(mebibytes(2), kOther));  // uses the other half of the chunk
@@ -64,7 +65,7 @@ TEST_CASE("a much larger block of the stream's own is cut up only if it must be"
   CHECK(t.pool.take({512}, kOne) == kPoolBase + mebibytes(2).count);
 }
 
-TEST_CASE("what no work uses any more is everybody's", "[stream_pool]") {
+TEST_CASE("memory that no work uses any more is available to all streams", "[stream_pool]") {
   PoolWorld t;
   REQUIRE(t.pool.give(kPoolBase, {}, nullptr));
   CHECK(t.pool.take(mebibytes(4), kOther) == kPoolBase);
@@ -98,7 +99,8 @@ TEST_CASE("only chunks that nothing uses leave", "[stream_pool]") {
   CHECK(t.pool.used_high() == mebibytes(8));
 }
 
-TEST_CASE("one question tells that a stream's later frees are not passed either", "[stream_pool]") {
+TEST_CASE("if the GPU has not passed a free, the later frees of its stream are not queried",
+          "[stream_pool]") {
   PoolWorld t;
   std::vector<std::shared_ptr<Switch>> fences;
   REQUIRE(t.pool.give(kPoolBase, kOne, t.fence));

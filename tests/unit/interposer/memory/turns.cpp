@@ -73,7 +73,7 @@ TEST_CASE("host memory is kept for the next turn, also when a restore is repeate
   CHECK(t.memory.use().host == kept);
 }
 
-TEST_CASE("no more leaves than must, the least recently used first", "[turns]") {
+TEST_CASE("an eviction takes no more handles than it must, the least recently used first", "[turns]") {
   Turn t;
   const Bytes footprint = t.memory.use().swappable;
   REQUIRE(t.evict_to(footprint - kibibytes(129)));
@@ -91,7 +91,7 @@ TEST_CASE("no more leaves than must, the least recently used first", "[turns]") 
   t.check_contents();
 }
 
-TEST_CASE("a restore goes as far as it may", "[turns]") {
+TEST_CASE("a restore brings back no more memory than is allowed", "[turns]") {
   Turn t;
   const Bytes footprint = t.memory.use().swappable;
   REQUIRE(t.evict_to({}));
@@ -104,7 +104,7 @@ TEST_CASE("a restore goes as far as it may", "[turns]") {
   t.check_contents();
 }
 
-TEST_CASE("progress is told as it is made", "[turns]") {
+TEST_CASE("an eviction reports its progress to the arbiter", "[turns]") {
   Turn t;
   const unsigned before = t.books.reports;
   REQUIRE(t.evict_to({}));
@@ -142,7 +142,7 @@ struct FiveHandles : WorldOn<FirstCopy> {
 
 }  // namespace
 
-TEST_CASE("moved bytes are told every so often, and the rest in the end", "[turns]") {
+TEST_CASE("moved bytes are reported after every 256 KiB, and the rest at the end", "[turns]") {
   FiveHandles t;
   unsigned before = t.books.reports;
   t.memory.set_allowed({});
@@ -160,7 +160,7 @@ TEST_CASE("moved bytes are told every so often, and the rest in the end", "[turn
   CHECK(t.books.reports == before + 2);  // no report is left over from the earlier turn
 }
 
-TEST_CASE("the room for all that leaves is made before the first copy", "[turns]") {
+TEST_CASE("the host memory for a whole eviction is allocated before the first copy", "[turns]") {
   FiveHandles t;
   t.memory.set_allowed({});
   REQUIRE(t.memory.evict());
@@ -168,14 +168,14 @@ TEST_CASE("the room for all that leaves is made before the first copy", "[turns]
   CHECK(t.host.started > 0);
 }
 
-TEST_CASE("room is made for no more than what leaves", "[turns]") {
+TEST_CASE("an eviction allocates no more host memory than it needs", "[turns]") {
   FiveHandles t;
   t.memory.set_allowed(kibibytes(384));
   REQUIRE(t.memory.evict());
   CHECK(t.device.pinned() == kibibytes(256));
 }
 
-TEST_CASE("an eviction that is told of less on its way takes just that more", "[turns]") {
+TEST_CASE("if the limit falls during an eviction, it evicts just so much more", "[turns]") {
   FiveHandles t;
   t.memory.set_allowed(kibibytes(512));
   t.device.then = [&t] { t.memory.set_allowed(kibibytes(384)); };
@@ -188,7 +188,7 @@ TEST_CASE("an eviction that is told of less on its way takes just that more", "[
   CHECK(t.device.looks() == 3);
 }
 
-TEST_CASE("an eviction that is told of more on its way leaves the rest alone", "[turns]") {
+TEST_CASE("if the limit rises during an eviction, the rest stays on the GPU", "[turns]") {
   FiveHandles t;
   t.memory.set_allowed({});
   t.device.then = [&t] { t.memory.set_allowed(kibibytes(512)); };
@@ -201,7 +201,7 @@ TEST_CASE("an eviction that is told of more on its way leaves the rest alone", "
   CHECK(holds(t.block, t.kBlock, 1));
 }
 
-TEST_CASE("without host memory nothing is watched", "[turns]") {
+TEST_CASE("without evicted memory, watch_host() requires no restore", "[turns]") {
   Turn t;
   t.budget.is_tight = t.budget.is_used_up = true;
   CHECK_FALSE(t.memory.watch_host());
@@ -209,7 +209,7 @@ TEST_CASE("without host memory nothing is watched", "[turns]") {
   CHECK(t.evict_to({}));  // the host pool may still grow
 }
 
-TEST_CASE("a restore that changes nothing is not told", "[turns]") {
+TEST_CASE("a restore that changes nothing is not reported", "[turns]") {
   Turn t;
   REQUIRE(t.evict_to({}));
   const unsigned before = t.books.reports;
@@ -220,7 +220,7 @@ TEST_CASE("a restore that changes nothing is not told", "[turns]") {
   CHECK(t.books.reports == before + 1);
 }
 
-TEST_CASE("everything may be allowed", "[turns]") {
+TEST_CASE("the largest number may be allowed", "[turns]") {
   Turn t;
   REQUIRE(t.evict_to({}));
   REQUIRE(t.restore_to({~0ull}));
@@ -412,7 +412,7 @@ TEST_CASE("the room of a turn's largest eviction is kept, not that of its last",
   CHECK(holds(t.block, t.kBlock, 1));
 }
 
-TEST_CASE("memory that the job takes for itself is seen by a watcher", "[turns]") {
+TEST_CASE("an eviction leaves the host memory that the job is just taking for itself", "[turns]") {
   using namespace std::chrono_literals;
   FiveHandles t;
   t.host.time = 100s;

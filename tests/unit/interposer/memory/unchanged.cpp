@@ -48,7 +48,7 @@ struct Tenant : World {
 
 }  // namespace
 
-TEST_CASE("what has not changed leaves without a copy", "[unchanged]") {
+TEST_CASE("unchanged memory is evicted without a copy", "[unchanged]") {
   Tenant t;
   CHECK(t.evict().copied == t.footprint);
   CHECK(t.memory.moved() == Traffic{.evicted = t.footprint, .restored = {}});
@@ -68,7 +68,7 @@ TEST_CASE("what has not changed leaves without a copy", "[unchanged]") {
   CHECK(t.memory.use().host == host);
 }
 
-TEST_CASE("what has changed is copied where its copy was", "[unchanged]") {
+TEST_CASE("changed memory is copied over its earlier copy", "[unchanged]") {
   Tenant t;
   t.evict();
   t.restore();
@@ -83,7 +83,7 @@ TEST_CASE("what has changed is copied where its copy was", "[unchanged]") {
   CHECK(t.all_intact());
 }
 
-TEST_CASE("one word everywhere takes no host memory", "[unchanged]") {
+TEST_CASE("evicted memory that is filled with one word takes no host memory", "[unchanged]") {
   Tenant t;
   t.set_all(0, 0);
   t.set_all(2, 0xdeadbeef);
@@ -109,7 +109,8 @@ TEST_CASE("one word everywhere takes no host memory", "[unchanged]") {
   CHECK(t.intact(2));
 }
 
-TEST_CASE("all of one word leaves without any host memory", "[unchanged]") {
+TEST_CASE("if every block is filled with one word, all blocks are evicted without host memory",
+          "[unchanged]") {
   Tenant t;
   for (unsigned i = 0; i < 3; ++i) t.set_all(i, i);
   t.budget.left = {};
@@ -119,7 +120,7 @@ TEST_CASE("all of one word leaves without any host memory", "[unchanged]") {
   CHECK(*reinterpret_cast<const std::uint32_t*>(t.blocks[2]) == 2);
 }
 
-TEST_CASE("a device that cannot look copies as ever", "[unchanged]") {
+TEST_CASE("a device without fingerprints copies all contents", "[unchanged]") {
   Tenant t;
   SECTION("never") { t.device.set_blind(true); }
   SECTION("from the second time on") {
@@ -134,7 +135,7 @@ TEST_CASE("a device that cannot look copies as ever", "[unchanged]") {
   }
 }
 
-TEST_CASE("a look that fails is no reason to stay", "[unchanged]") {
+TEST_CASE("memory whose fingerprint fails is evicted with a copy", "[unchanged]") {
   Tenant t;
   t.evict();
   t.restore();
@@ -149,7 +150,7 @@ TEST_CASE("a look that fails is no reason to stay", "[unchanged]") {
   CHECK(t.all_intact());
 }
 
-TEST_CASE("while a look may be under way nothing leaves", "[unchanged]") {
+TEST_CASE("while a fingerprint may still be computed, nothing leaves", "[unchanged]") {
   Tenant t;
   t.device.fail_call(3, CUDA_ERROR_UNKNOWN,
                      1);  // two waits fail: for the fingerprint, and after this failure
@@ -162,7 +163,7 @@ TEST_CASE("while a look may be under way nothing leaves", "[unchanged]") {
   CHECK(t.all_intact());
 }
 
-TEST_CASE("clean copies make room for what has to leave", "[unchanged]") {
+TEST_CASE("clean copies make room for memory that has to be evicted", "[unchanged]") {
   Tenant t;
   t.evict();
   t.restore();
@@ -181,7 +182,8 @@ TEST_CASE("clean copies make room for what has to leave", "[unchanged]") {
   t.memory.set_allowed(t.footprint + kBlock);
   REQUIRE(t.memory.restore());
 
-  // This eviction evicts the new block. Clean copies are dropped first for memory that would be evicted last.
+  // This eviction evicts the new block, and drops clean copies to make room. The clean copies of memory that
+  // would be evicted last are dropped first.
   t.memory.set_allowed(t.footprint);
   REQUIRE(t.memory.evict());
   CHECK(t.memory.last_eviction().unchanged == kBlock);
@@ -251,7 +253,7 @@ TEST_CASE("clean copies go when the job is short of memory, or no evictions are 
   CHECK(t.all_intact());
 }
 
-TEST_CASE("what was evicted has to come back when the job uses its memory up, and stays then",
+TEST_CASE("evicted memory returns when the job uses up its host memory, and stays on the GPU for a while",
           "[unchanged]") {
   Tenant t;
   t.memory.prepare_host(t.footprint, 1);
@@ -279,7 +281,7 @@ TEST_CASE("what was evicted has to come back when the job uses its memory up, an
   CHECK(t.all_intact());
 }
 
-TEST_CASE("what changes all the time is looked at ever more rarely", "[unchanged]") {
+TEST_CASE("memory that changes in every turn gets fingerprints ever more rarely", "[unchanged]") {
   Tenant t;
   std::vector<unsigned> looks;
   for (int turn = 0; turn < 60; ++turn) {
@@ -302,7 +304,7 @@ TEST_CASE("what changes all the time is looked at ever more rarely", "[unchanged
   CHECK(t.evict().unchanged == t.footprint);
 }
 
-TEST_CASE("a handle that is not looked at keeps no clean copy", "[unchanged]") {
+TEST_CASE("a handle that gets no fingerprint keeps no clean copy", "[unchanged]") {
   Tenant t;
   bool rested = false;
   for (int turn = 0; turn < 6; ++turn) {
@@ -318,7 +320,8 @@ TEST_CASE("a handle that is not looked at keeps no clean copy", "[unchanged]") {
   CHECK(rested);
 }
 
-TEST_CASE("a handle that left as one word has no clean copy of its contents before", "[unchanged]") {
+TEST_CASE("a handle that was evicted as one word keeps no clean copy of its earlier contents",
+          "[unchanged]") {
   Tenant t;
   t.evict();
   t.restore();
@@ -335,7 +338,7 @@ TEST_CASE("a handle that left as one word has no clean copy of its contents befo
   CHECK(t.all_intact());
 }
 
-TEST_CASE("while the job has memory clean copies stay watched", "[unchanged]") {
+TEST_CASE("clean copies stay while the job has enough host memory", "[unchanged]") {
   Tenant t;
   t.memory.prepare_host(t.footprint, 1);
   t.evict();
@@ -346,7 +349,7 @@ TEST_CASE("while the job has memory clean copies stay watched", "[unchanged]") {
   CHECK(t.evict().unchanged == t.footprint);
 }
 
-TEST_CASE("what is settled keeps no clean copy", "[unchanged]") {
+TEST_CASE("memory that is pinned in place keeps no clean copy", "[unchanged]") {
   Tenant t;
   t.evict();
   t.restore();
@@ -359,7 +362,7 @@ TEST_CASE("what is settled keeps no clean copy", "[unchanged]") {
   CHECK(t.all_intact());
 }
 
-TEST_CASE("what is freed gives its clean copy back", "[unchanged]") {
+TEST_CASE("freed memory gives back the host memory of its clean copy", "[unchanged]") {
   Tenant t;
   t.evict();
   t.restore();

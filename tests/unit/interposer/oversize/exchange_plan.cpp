@@ -85,7 +85,7 @@ TEST_CASE("coming needs come in early for handles that are needed later", "[exch
   CHECK(plan(cyclic(6), candidates(on_gpu, away), Handles{6, 7}, {}, kSize).in == Handles{6, 7});
 }
 
-TEST_CASE("nothing comes in early for a handle that is needed little later", "[exchange_plan]") {
+TEST_CASE("nothing comes in early in place of a handle that is needed only little later", "[exchange_plan]") {
   // After handle 4, the order needs handle 9 in 5 needs and handle 20 in 16. It needs handle 8 in 4 needs and
   // handle 1 in 17.
   CHECK(plan(cyclic(4), candidates({20}, {9}), {}, {}, gibibytes(1)).in.empty());
@@ -96,7 +96,7 @@ TEST_CASE("what will not be needed does not come in early", "[exchange_plan]") {
   CHECK(plan(cyclic(6), candidates({7}, {30, 31}), {}, gibibytes(1), gibibytes(1)).in.empty());
 }
 
-TEST_CASE("no handle leaves that is not necessary", "[exchange_plan]") {
+TEST_CASE("no handle leaves unnecessarily", "[exchange_plan]") {
   // Handle 5 is needed last, but its 2 MiB are too few. Handle 4 alone is large enough, so 5 stays.
   const std::vector<Candidate> all = {{5, mebibytes(2), true},
                                       {4, mebibytes(128), true},
@@ -113,7 +113,7 @@ TEST_CASE("no handle leaves that is not necessary", "[exchange_plan]") {
   CHECK(plan(cyclic(6), more, Handles{6}, {}, gibibytes(1)).in == Handles{6, 12});
 }
 
-TEST_CASE("a handle stays that is not necessary any more", "[exchange_plan]") {
+TEST_CASE("a handle stays if it no longer needs to leave", "[exchange_plan]") {
   // Handle 5 would leave for 6. Then 4 leaves for 7, which also makes room for 6, so 5 stays.
   const std::vector<Candidate> all = {{5, mebibytes(4), true},
                                       {4, mebibytes(104), true},

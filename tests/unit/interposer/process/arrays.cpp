@@ -138,7 +138,7 @@ void counts_until_the_context_goes() {
 
 }  // namespace
 
-TEST_CASE("arrays are in the books for as long as they are there") {
+TEST_CASE("arrays count as pinned memory as long as they exist") {
   const std::string socket = "/tmp/sharedgpu-arrays-test-" + std::to_string(getpid());
   setenv("SHAREDGPU_SOCKET", socket.c_str(), 1);
   setenv("SIMGPU_MEMORY", "192MiB", 1);

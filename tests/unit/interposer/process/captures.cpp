@@ -148,7 +148,7 @@ void dies_with_its_thread(CUcontext context) {
 
 }  // namespace
 
-TEST_CASE("a capture counts until it is over, however that comes") {
+TEST_CASE("a capture counts until it is over, however it ends") {
   const std::string socket = "/tmp/sharedgpu-captures-test-" + std::to_string(getpid());
   setenv("SHAREDGPU_SOCKET", socket.c_str(), 1);
   setenv("SIMGPU_MEMORY", "64MiB", 1);

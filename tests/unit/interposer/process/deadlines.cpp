@@ -32,7 +32,7 @@ int unread() {
 
 }  // namespace
 
-TEST_CASE("deadlines are told to an arbiter that understands it") {
+TEST_CASE("deadlines are reported to an arbiter that understands the message") {
   setenv("SHAREDGPU_SOCKET", socket_path().c_str(), 1);
   setenv("SHAREDGPU_ARBITER_TIMEOUT", "2000", 1);
   const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 1); };
@@ -74,7 +74,8 @@ TEST_CASE("deadlines are told to an arbiter that understands it") {
   arbiter.welcome(true, {1});
   CHECK(arbiter.expect<Deadlines>().met == 1);
 
-  // An arbiter of an earlier version would not understand the message.
+  // The session sends no Deadlines message to an arbiter of an earlier version, which does not know the
+  // message.
   arbiter.version = Deadlines::kSince - 1;
   arbiter.page().set_open(false);
   const int told = arbiter.deadlines;

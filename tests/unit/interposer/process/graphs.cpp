@@ -172,7 +172,7 @@ class Graphs {
   CUdeviceptr small() const { return small_; }
   Fills fills(unsigned count = kBuffers) const { return Fills(buffers_, fill_, count); }
 
-  // Launches the graph, and checks the buffers. `seeds`: by buffer.
+  // Launches the graph, and checks the buffers. `seeds`: the seed of each buffer's pattern after the launch.
   void launch(const Fills& graph, bool whole, const std::vector<std::uint64_t>& seeds = {1, 2, 3, 4}) const {
     launch_and_check(graph, seeds);
     CHECK(calls.whole == (whole ? 1 : 0));
@@ -293,7 +293,7 @@ void graphs_that_need_to_be_whole(const Graphs& t) {
   };
   runs_whole([](const Fills& graph) { graph.set_attribute(1, 13, 1); });  // the attribute allows updates of
                                                                           // the node from the device
-  runs_whole([](const Fills& graph) { graph.set_attribute(3, 15, 1); });  // unknown
+  runs_whole([](const Fills& graph) { graph.set_attribute(3, 15, 1); });  // an unknown attribute
   std::vector<char> pageable(16);
   runs_whole([&](const Fills& graph) {
     CUDA_MEMCPY3D copy = {};
@@ -340,7 +340,8 @@ void attributes_follow(const Graphs& t) {
   graph.set_attribute(3, CU_LAUNCH_ATTRIBUTE_PRIORITY, 2);
   graph.instantiate();
   t.launch(graph, false);
-  REQUIRE(calls.attributes.size() == 1);  // the launch has the priority of the stream
+  // No attribute states a priority, so the launch has the priority of the stream.
+  REQUIRE(calls.attributes.size() == 1);
   CHECK(calls.attributes.front().id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE);
   CHECK(calls.attributes.front().value.cooperative == 1);
   CHECK(graph.set_seed(graph.executable, 3, 40) == CUDA_SUCCESS);
@@ -395,7 +396,7 @@ void refused_nodes(const Graphs& t) {
   Fills graph = t.fills();
   graph.instantiate();
   calls.refused = 0;
-  t.launch(graph, true);  // no kernel has run yet, so the driver's launch of the whole graph decides
+  t.launch(graph, true);  // no kernel has run yet, so the graph is launched as a whole instead
   calls.refused = 2;
   calls.whole = calls.kernels = 0;
   CHECK(cuGraphLaunch(graph.executable, t.stream()) == CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
@@ -445,7 +446,7 @@ void its_context_is_destroyed(const Graphs& t) {
   t.enter();
   calls.queries = 0;
   CHECK(cuGraphExecDestroy(graph.executable) == CUDA_SUCCESS);
-  CHECK(calls.queries == 0);  // the context's events are gone
+  CHECK(calls.queries == 0);  // the context's events no longer exist
   graph.executable = nullptr;
 }
 

@@ -374,7 +374,7 @@ void loans() {
 
 }  // namespace
 
-TEST_CASE("the books hold while threads are in the middle of driver calls") {
+TEST_CASE("the counts of memory stay right while threads are in the middle of driver calls") {
   const std::string socket = "/tmp/sharedgpu-meanwhile-test-" + std::to_string(getpid());
   setenv("SHAREDGPU_SOCKET", socket.c_str(), 1);
   setenv("SIMGPU_MEMORY", "96MiB", 1);

@@ -122,7 +122,7 @@ TEST_CASE("no work begins while a handle is without memory") {
     CHECK(passed);
     CHECK(gate::is_open());
     CHECK(gate::held());
-    CHECK(worker->exchange({1}, {2}).outcome == Exchanged::partial);  // as before
+    CHECK(worker->exchange({1}, {2}).outcome == Exchanged::partial);  // `exchanged` is false
   }
 
   // If the turn ends before a restore succeeds, the restore of the next turn opens the gate.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole life of one process with an arbiter, on the simulated GPU. Tests the wrappers, the session, the
-// gate and the memory together. A process has only one session, so all checks are in one test case.
+// One process with an arbiter, from its first call to its end, on the simulated GPU. Tests the wrappers, the
+// session, the gate and the memory together. A process has only one session, so all checks are in one test
+// case.
 #include <cuda.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -266,7 +267,8 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
   arbiter.grant = true;
   for (CUdeviceptr block : unasked) CHECK(in_context([&] { return cuMemFree_v2(block); }) == CUDA_SUCCESS);
 
-  // A claim is repeated if a thread requests growth at the same time.
+  // A claim (a request whose answer no thread awaits) is repeated if a thread requests growth at the same
+  // time.
   CUdeviceptr beside = 0;
   auto grows = std::async(std::launch::async, [&] {
     cuCtxPushCurrent_v2(context);

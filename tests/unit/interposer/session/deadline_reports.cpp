@@ -58,7 +58,7 @@ Counts lines(const std::string& text, std::size_t at_a_time) {
 
 }  // namespace
 
-TEST_CASE("lines count by their words alone, however they are torn") {
+TEST_CASE("lines count by their words alone, in whatever pieces they are read") {
   const std::string text = "met\npass\nmissed\n\nmet \nMET\nmissed\r\nunmissed\nmissedmissedmissed\nmet\nmis";
   for (std::size_t at_a_time = 1; at_a_time <= text.size(); ++at_a_time)
     CHECK(lines(text, at_a_time) == Counts{3, 1});
@@ -66,7 +66,7 @@ TEST_CASE("lines count by their words alone, however they are torn") {
   CHECK(lines(std::string(100'000, 'm') + "\nmet\n", 7) == Counts{1, 0});
 }
 
-TEST_CASE("where the pipe is") {
+TEST_CASE("the variable that names the pipe is read") {
   DeadlinePipe pipe;
   CHECK(read_deadline_pipe("7:123456", pipe));
   CHECK(pipe.fd == 7);
@@ -76,7 +76,7 @@ TEST_CASE("where the pipe is") {
     CHECK_FALSE(read_deadline_pipe(text, pipe));
 }
 
-TEST_CASE("reports are counted as they come, and a line that is not whole yet later") {
+TEST_CASE("reports arrive line by line, and a line counts when it is complete") {
   Pipe pipe;
   DeadlineReports reports(pipe.told);
   CHECK(reports.fd() == pipe.reading.get());
@@ -88,7 +88,7 @@ TEST_CASE("reports are counted as they come, and a line that is not whole yet la
   CHECK(reports.fd() == pipe.reading.get());
 }
 
-TEST_CASE("a million lines, from a writer that waits for nobody") {
+TEST_CASE("a million lines of a writer that never waits are all counted") {
   Pipe pipe;
   DeadlineReports reports(pipe.told);
   constexpr std::uint64_t kLines = 1'000'000;
@@ -143,7 +143,7 @@ TEST_CASE("another file at the descriptor's number is left alone") {
   CHECK(read(other.reading.get(), text, sizeof text) == 4);
 }
 
-TEST_CASE("the header tells nobody where there is nobody, and writes to no other file") {
+TEST_CASE("the header reports nothing if nobody reads the pipe, and writes to no other file") {
   Pipe pipe;
   CHECK(sharedgpu_deadline(1) == 0);
   CHECK(sharedgpu_deadline(0) == 0);

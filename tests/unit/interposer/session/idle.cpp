@@ -22,7 +22,7 @@ TEST_CASE("a session without work says so, ever more rarely") {
   CHECK(said < 45);
 }
 
-TEST_CASE("a submission or work on the GPU begin it anew") {
+TEST_CASE("after a submission or work on the GPU, idleness begins anew") {
   IdleWatch watch;
   CHECK(!watch.look(0ms, 1, false, true));
   CHECK(watch.look(1ms, 1, false, true) == Nanoseconds(1ms));
@@ -37,7 +37,7 @@ TEST_CASE("a submission or work on the GPU begin it anew") {
   CHECK(!watch.look(100ms, 2, false, true));
 }
 
-TEST_CASE("who has been idle for long says so as soon as others wait") {
+TEST_CASE("a session that has been idle for long reports this as soon as others wait") {
   IdleWatch watch;
   for (Nanoseconds now = 0ms; now <= 1s; now += 50ms) CHECK(!watch.look(now, 7, false, false));
   CHECK(watch.look(1s, 7, false, true) == Nanoseconds(1s));

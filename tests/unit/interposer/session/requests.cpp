@@ -6,7 +6,7 @@
 using namespace sharedgpu;
 using namespace sharedgpu::session;
 
-TEST_CASE("requests go out once a connection, oldest first, until they are answered") {
+TEST_CASE("each request is sent once on each connection, the oldest first, until it is answered") {
   Requests requests;
   Request first(MessageType::usage);
   Request second(MessageType::memory_query);

@@ -147,7 +147,8 @@ TEST_CASE("a kernel is tried with its operand away, and if it is slow, the opera
   for (const KernelCosts::Operand& operand : next.operands) CHECK(operand.away == Bytes{});
 }
 
-// Returns after how many launches the operand comes in, if each launch with it away takes longer by 2 ms.
+// Returns the number of launches until the operand comes in. While the operand is away, each launch takes 2
+// ms longer.
 int launches_until_in(Launches& t) {
   for (int launches = 1; launches <= 100; ++launches) {
     const Residence::Choice choice = t.launch(use_of(1, {5}), 2ms, 0ms);
@@ -174,7 +175,8 @@ TEST_CASE("if all exchanges take long, operands come in later", "[residence]") {
   CHECK(launches_until_in(slow) > launches_until_in(usual));
 }
 
-// Two threads may choose the same exchange. The second one finds the handles in the window, and ends at once.
+// Two threads may choose the same exchange. The second exchange finds the handles in the window, and ends at
+// once.
 TEST_CASE("an exchange that finds its handles in the window does not make exchanges seem fast",
           "[residence]") {
   const session::ExchangeChoice other{.out = {}, .in = {4}};
@@ -208,7 +210,7 @@ TEST_CASE("no more comes in than the window can hold", "[residence]") {
   CHECK(choice.exchange.out.size() == 2);
 }
 
-TEST_CASE("operands that are needed on the GPU exceed the window or not", "[residence]") {
+TEST_CASE("exceeds_window() counts the operands that are needed on the GPU", "[residence]") {
   Launches t;  // the window holds 4 handles
   const auto exceeds = [&](const std::vector<KernelUse>& uses) {
     return t.residence.exceeds_window(uses, t.now);
@@ -222,7 +224,7 @@ TEST_CASE("operands that are needed on the GPU exceed the window or not", "[resi
   t.launch(use_of(3, {7}), 2us, 1us);
   CHECK_FALSE(exceeds({use_of(1, {1, 2}), use_of(2, {5, 6}), use_of(3, {7})}));
   CHECK(exceeds({use_of(1, {1, 2}), use_of(2, {5, 6}), use_of(3, {7}), use_of(4, {7})}));
-  // While no exchange is tried, nothing could change places.
+  // For a while after an exchange that failed, no exchange is tried, so the window counts as large enough.
   t.residence.exchanged({}, result_of(false), t.now);
   CHECK_FALSE(exceeds({use_of(1, {1, 2, 5, 6, 7})}));
   t.now += 1s;
@@ -271,7 +273,7 @@ TEST_CASE("after a launch that did not end, no launch is timed for a while", "[r
   t.now += 1s;
   choice = t.choose(use_of(5, {7}));
   REQUIRE(choice.timed);
-  // A kernel that has been running all the time needs its operands on the GPU, as far as is known.
+  // A kernel that has run for 5 s and has not ended is assumed to need its operands on the GPU.
   t.residence.did_not_end(choice, 5s, t.now);
   CHECK(t.choose(use_of(5, {7})).exchange.in == std::vector<CUdeviceptr>{7});
 }
@@ -304,6 +306,7 @@ TEST_CASE("in a cyclic sweep the handles that are needed last leave", "[residenc
       const Residence::Choice choice = t.launch(use_of(1, {operand}), 10s, 1ms);
       if (sweep >= kSweeps / 2) moved += static_cast<unsigned>(choice.exchange.in.size());
     }
-  // Least recently used first would move all 8 in each sweep; the best order moves 4 or 5.
+  // If the least recently used handle always left, all 8 handles would move in each sweep. The best order
+  // moves 4 or 5 handles.
   CHECK(moved <= 6 * kSweeps / 2);
 }

@@ -19,7 +19,7 @@ TEST_CASE("A job that removes CUDA_VISIBLE_DEVICES sees all that it has, and no 
   CHECK(visible_devices(kTwo, nullptr) == kTwo);
 }
 
-TEST_CASE("What is out of range hides itself and what comes after it, as with the driver") {
+TEST_CASE("An entry that is out of range ends the list of visible GPUs, as with the driver") {
   CHECK(visible_devices("GPU-aaaa", "1") == "");
   CHECK(visible_devices(kTwo, "1,2,0") == "GPU-bbbb");
   CHECK(visible_devices(kTwo, "0,-1,1") == "GPU-aaaa");
@@ -29,7 +29,7 @@ TEST_CASE("What is out of range hides itself and what comes after it, as with th
   CHECK(visible_devices(kTwo, "0,99999999999999999999999") == "GPU-aaaa");
 }
 
-TEST_CASE("What stands beside a number does not matter, as with the driver") {
+TEST_CASE("Spaces and other text beside a number are ignored, as with the driver") {
   CHECK(visible_devices(kTwo, "0, 1") == kTwo);
   CHECK(visible_devices(kTwo, " 1 ,\t0 ") == "GPU-bbbb,GPU-aaaa");
   CHECK(visible_devices(kTwo, "+1,0x") == "GPU-bbbb,GPU-aaaa");

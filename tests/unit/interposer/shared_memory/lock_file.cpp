@@ -89,7 +89,7 @@ Wanted wish(LoanName name, std::uint32_t piece) { return {.ticket = 3, .name = n
 
 }  // namespace
 
-TEST_CASE("what is lent is given under its name until it is freed", "[lock_file]") {
+TEST_CASE("the memory of a loan is given under the loan's name until it is freed", "[lock_file]") {
   TwoPieces memory;
   Exports exports;
   LoanName name;

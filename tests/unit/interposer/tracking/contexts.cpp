@@ -11,7 +11,8 @@ CUcontext context(std::uintptr_t number) { return reinterpret_cast<CUcontext>(nu
 
 }  // namespace
 
-TEST_CASE("each context takes its part, and what the program wants more for it", "[contexts]") {
+TEST_CASE("each context counts with the usual size, and with the additional sizes that the program sets",
+          "[contexts]") {
   tracking::Contexts contexts;
   const Bytes usual = mebibytes(500);
   CHECK(contexts.size(0, usual) == Bytes{});

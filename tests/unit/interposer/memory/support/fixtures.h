@@ -87,7 +87,7 @@ class FakeBooks final : public Books {
   std::atomic<unsigned> told_of_host{0};
   Refusal last_refusal = {};
   std::atomic<unsigned> claimed{0};
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;  // guards the members below
   unsigned reports = 0;
   MemoryUse last;
   bool stuck = false;
@@ -156,7 +156,7 @@ class FakeHost final : public HostSystem {
   std::atomic<int> fail_from{0};
   std::atomic<unsigned> most_threads{0};
   std::atomic<unsigned> started{0};
-  std::atomic<unsigned> mapped{0};  // refused ones included
+  std::atomic<unsigned> mapped{0};  // number of calls of map(), including those that fail
   std::atomic<unsigned> unmapped{0};
   bool beside = false;
 
