@@ -63,7 +63,7 @@ CUresult create(const char* name, CUarray* out, const CUDA_ARRAY3D_DESCRIPTOR& w
   });
 }
 
-// The memory of a destroyed context was freed with it, but its handles remain.
+// The memory of arrays is freed with their context, but their handles remain.
 template <class Object>
 void require_context(const Object& object) {
   require(!object.context->destroyed(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
