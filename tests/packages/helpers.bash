@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# Gives each test a host of its own (see root), with the packages in /shared/1 and /shared/2.
+# Gives each test a host of its own (see the script `root`), with the packages in /shared/1 and /shared/2.
 
 bats_require_minimum_version 1.5.0
 

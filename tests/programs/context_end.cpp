@@ -306,7 +306,7 @@ class HandedOver {
 };
 
 // One thread retains and releases the primary context, and another thread creates and destroys other
-// contexts. Both leave blocks of a pool behind.
+// contexts. Both threads allocate blocks of a pool, which the calling thread verifies and frees.
 void come_and_go(double seconds) {
   const CUcontext lasting = make();
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);

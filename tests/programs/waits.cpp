@@ -67,7 +67,7 @@ void free_beside_work() {
   work.end();
 }
 
-// Memory that is freed in one capture is released later, and this invalidates no other capture.
+// Memory that is freed in one capture is released later. The release must not invalidate another capture.
 void capture_after_free() {
   on_device(0);
   const CUstream stream = new_stream();
