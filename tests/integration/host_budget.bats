@@ -131,7 +131,7 @@ limit_of_group() { ls "$GROUP"/memory.limit_in_bytes "$GROUP"/memory.max 2>/dev/
   grep -q 'request sharedgpu run --units=2' "$DIR/both.err"
 }
 
-@test "a job is told once, by whichever of its processes, and of its own limit too" {
+@test "one message tells a job that memory was refused, whichever of its processes prints it, also for the job's own limit" {
   large_gpu
   start_arbiter SwapPerUnit=auto
   "$SHAREDGPU" run -- bash -c '"$1/ram" --refused 80MiB --bytes 8MiB; "$1/ram" --refused 80MiB --bytes 8MiB; "$1/hold" --bytes 16MiB --seconds 3' - "$PROGRAMS" \
