@@ -65,9 +65,9 @@ taken() { [[ ! -e $dir/sharedgpu/comments/$1 ]] && compgen -G "$dir/sharedgpu/co
 }
 tenant_holds() { ! has_no_tenant "$1"; }
 
-# Writes and reads a comment of jobstats, by the rule of its jobstats.py (github.com/PrincetonUniversity/jobstats):
-# after "JS1:" follows JSON with "nodes", in gzip and base64. If JOBSTATS is a folder with jobstats' sources, jobstats
-# itself reads the data, too.
+# Writes and reads a comment of jobstats, in the format of its jobstats.py (github.com/PrincetonUniversity/jobstats):
+# "JS1:", and then JSON with "nodes", compressed by gzip and encoded in base64. If JOBSTATS is a folder with jobstats'
+# sources, jobstats itself reads the data, too.
 jobstats_writes() { # NODE
   python3 -c 'import base64, gzip, json, sys
 # The base64 text must end in padding; otherwise appended text would be a part of the data.

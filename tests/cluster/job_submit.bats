@@ -128,8 +128,8 @@ requests_have() {
     output_has "$job" "$verified"
   done
   expect_state "$without" FAILED
-  # The limit suffices for 192 MiB of swap, the margin of 32 MiB and the program's own memory. Both processes together
-  # print one line.
+  # The message names a limit that suffices for 192 MiB of swap, the margin of 32 MiB and the program's own memory. Only
+  # one of the two processes prints the message.
   output_has "$without" "could never hold more than 96 MiB of it while other jobs have the GPU; request --mem="
   [ "$(grep -c "device memory refused" "$dir/jobs/$without")" = 1 ]
 }

@@ -264,8 +264,8 @@ class Crowd {
 
   // ---- messages with mostly valid contents ----
 
-  // Returns mostly usual sizes of a job's memory, large enough that not all jobs fit together, and sometimes
-  // arbitrary numbers.
+  // Mostly returns sizes that are usual for a job, and so large that not all jobs fit on a GPU together.
+  // Sometimes returns arbitrary sizes.
   MemoryUse use() {
     if (in_.one_in(4)) return in_.use();
     MemoryUse use{.swappable = mebibytes(std::uint64_t{4} * in_.byte()),

@@ -23,8 +23,8 @@ thread_local bool has_fake_time = false;
 
 // A pid above all pids that Linux assigns.
 constexpr pid_t kFirstChild = 1 << 29;
-// The fake clock starts far ahead of the real clock, so that a wait of the daemon by the real clock never
-// ends early.
+// The fake clock starts far ahead of the real clock. So if the daemon waits by the real clock until a time of
+// the fake clock, the wait does not end early.
 constexpr Nanoseconds kBegin = std::chrono::hours(24 * 365 * 20);
 
 void make_pipe(UniqueFd& read_end, UniqueFd& write_end) {

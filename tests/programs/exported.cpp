@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Creates and maps memory. Then calls the driver as a program does that registers a part of this memory with
-// a network card, or exports this part and maps it a second time. Verifies every word of all of the memory.
+// Creates and maps memory. Then makes the driver calls by which programs register memory with a network card,
+// for a part of this memory, or exports this part and maps it a second time. Verifies every word of all of
+// the memory.
 #include <unistd.h>
 
 #include <chrono>

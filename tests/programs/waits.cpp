@@ -216,7 +216,7 @@ void allocate_after_capture() {
   work.end();
 }
 
-// A pool holds memory of which no block is in use.
+// Runs `action` while other work runs on the GPU and a pool holds only memory that is not in use.
 template <class Action>
 void beside_unused_memory(cuuint64_t threshold, Action action) {
   make_context();

@@ -135,7 +135,7 @@ CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray* out, const CUDA_ARRAY3
       if (!layered) its.Depth = shrunk(its.Depth, level);
       auto array = describe(its);
       array->level = true;
-      array->memory = size.count;  // offset of the level; the address of the whole is added below
+      array->memory = size.count;  // offset of the level; the address of the mipmapped array is added below
       size += array->size();
       whole->levels.push_back(array);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory for other processes and devices: legacy IPC, dma-buf, registration.
+// Memory for other processes and devices: legacy IPC, dma-buf, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -122,7 +122,7 @@ void enter(const char* name, Needs needs);
 void count_allocation();
 CUresult lost_error();
 
-// The frame of every exported function: turns exceptions into error codes.
+// Every exported function runs its body by this function, which turns exceptions into error codes.
 template <class Body>
 CUresult call(const char* name, Needs needs, Body&& body) noexcept {
   try {

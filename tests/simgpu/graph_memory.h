@@ -16,7 +16,8 @@
 
 namespace sharedgpu::simgpu {
 
-// The operations of a graph's node, or of a stream outside the graph, on memory of graphs.
+// The work that begins the use of graph memory (an allocation node), and the work that ends it (a free node,
+// or a free in a stream).
 Work graph_allocation(Address begin);
 Work graph_free(Address begin);
 
