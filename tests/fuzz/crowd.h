@@ -68,8 +68,8 @@ inline constexpr const char* kUnfairLines[] = {"Policy=fcfs",
 
 class Crowd {
  public:
-  // `honest` is null if administrators send arbitrary messages, too, since the arbiter then guarantees
-  // service to no tenant.
+  // If `honest` is null, administrators send arbitrary messages, too, and the arbiter guarantees service to
+  // no tenant.
   Crowd(Input& in, Daemon& daemon, Honest* honest)
       : in_(in), daemon_(daemon), host_(daemon.host), honest_(honest) {}
 

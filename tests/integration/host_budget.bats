@@ -51,7 +51,7 @@ end_group() {
   [[ $(grep -c 'device memory refused' "$DIR/huge.err") == 1 ]]
   grep -F 'no option helps, since the program needs 2048 MiB on a GPU of' "$DIR/huge.err"
   [[ $(grep -c 'device memory refused: this job.s host memory could never hold more than 224 MiB' "$DIR/small.err") == 1 ]]
-  # The limit in the message suffices: 240 MiB, the margin, and the program's own memory.
+  # The limit that the message names suffices for 240 MiB, the margin and the program's own memory.
   local named
   named=$(sed -n 's/.*request a limit of \([0-9]*\)M for .*/\1/p' "$DIR/small.err")
   ((named >= 272 && named < 512))

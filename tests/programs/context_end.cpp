@@ -74,7 +74,8 @@ class Blocks {
   std::vector<Block> all_;
 };
 
-// Checks that the driver refuses `destroy` while `pooled` blocks of a pool exist.
+// Checks that the driver refuses `destroy` while `pooled` blocks of a pool exist, and that the refusal
+// changes no memory.
 template <class Destroy>
 void refused(Destroy destroy, unsigned pooled = 2) {
   const Kernels kernels;

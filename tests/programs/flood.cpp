@@ -44,7 +44,7 @@ struct Counts {
 
 constexpr std::size_t kKept = 512;  // number of descriptors from answers that the program keeps open
 constexpr unsigned kUnread = 200;   // number of messages that a connection sends without reading the answers
-constexpr unsigned kAtOnce = 16;    // number of messages of a connection before the next connection sends
+constexpr unsigned kAtOnce = 16;    // most messages that a connection sends before the next connection sends
 constexpr unsigned kForever = ~0u;
 
 // Returns the next message of a connection that has already sent `sent` messages. Sessions attach to `gpu`.

@@ -55,7 +55,7 @@ struct DeviceView {
   std::uint64_t kernels = 0;
   Bytes copied_in;
   Bytes copied_out;
-  Bytes paged;  // managed memory that moved without a prefetch
+  Bytes paged;  // managed memory that page faults moved to the device, or that left it to make room
   std::vector<ProcessUse> processes;
 };
 
