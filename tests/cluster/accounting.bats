@@ -38,7 +38,7 @@ has_held() {
     [ "$(told "$job" $batch $evicted)" -gt 0 ]
     [ "$(shown "$job" batch In sharedgpu_swap)" = "$(told "$job" $batch $restored)" ]
     [ "$(shown "$job" batch Out sharedgpu_swap)" = "$(told "$job" $batch $evicted)" ]
-    [ "$(shown "$job" batch Out sharedgpu_lease)" -gt 0 ] # the step has waited for the lease
+    [ "$(shown "$job" batch Out sharedgpu_lease)" -gt 0 ] # the seconds for which the step has waited
   done
 }
 

@@ -9,7 +9,8 @@ setup() { cluster_setup; }
 teardown() { cluster_teardown; }
 
 comment() { sacct -n -P -X -j "$1" -o AdminComment%5000; }
-# Slurm may write the job's comment to the database a moment after the job's end. sharedgpu then adds the summary again.
+# reads JOB TEXT: succeeds if AdminComment begins with TEXT. It may fail at first: Slurm may write the job's comment to
+# the database a moment after the job's end, and sharedgpu then adds its summary again.
 reads() { [[ $(comment "$1") == "$2"* ]]; }
 writers() { pgrep -f "^$dir/prefix/sbin/sharedgpu-comment"; } # other writers may belong to another cluster
 has_no_tenant() { ! sharedgpu status --json | jq -e --argjson job "$1" '.tenants[] | select(.job == $job and .lease)' >/dev/null; }

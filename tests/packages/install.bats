@@ -79,7 +79,7 @@ names() { sed 's/.*\///; s/\.gz$//' | sort -u; }
   is_installed "$accounting"
   in_host "echo '#AcctGatherInterconnectType=acct_gather_interconnect/sharedgpu' >/etc/slurm/slurm.conf; dpkg -r $accounting"
 
-  # The scripts check the configuration of the running daemons, too, and not only the file.
+  # The packages' scripts check slurm.conf, and also the configuration of the running daemons.
   stand_in /usr/local/bin/scontrol 'echo "JobSubmitPlugins        = sharedgpu"'
   run in_host "dpkg -r sharedgpu-controller sharedgpu-login $plugins"
   [ "$status" -ne 0 ]
