@@ -3,8 +3,8 @@
 import collections
 from datetime import datetime
 
-SETTLES = 2.5  # seconds that a lease may exceed its process: if a process ends while no arbiter runs, the next arbiter
-               # notices it
+SETTLES = 2.5  # seconds by which a lease may end after its process: if a process ends while no arbiter runs, only the
+               # next arbiter notices the end
 
 
 def moment(text):
@@ -12,7 +12,7 @@ def moment(text):
 
 
 def tenants_by_pid(folder):
-    """Returns the pid of the process of each run's latest session."""
+    """Returns, for each run by name, the pid of the process with the run's latest session."""
     seen = {}
     for path in sorted(folder.glob("ledger*"), key=lambda each: each.stat().st_mtime):
         if path.suffix == ".new":

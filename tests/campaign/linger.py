@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hostile program that passes the arbiter descriptors whose closing takes ten seconds: TCP sockets with SO_LINGER and
-data that nobody reads. If the Linux kernel refuses to pass them (Linux 6.16 and later), the program continues to send
-them, and counts the attempts.
+"""A hostile program. It sends to the arbiter descriptors whose closing takes ten seconds: TCP sockets with SO_LINGER
+and data that nobody reads. If the Linux kernel refuses to pass such descriptors (Linux 6.16 and later), the program
+continues to send them, and counts the attempts.
 
 linger.py SOCKET CONNECTIONS SECONDS UID
 """

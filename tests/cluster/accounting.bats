@@ -38,7 +38,7 @@ has_held() {
     [ "$(told "$job" $batch $evicted)" -gt 0 ]
     [ "$(shown "$job" batch In sharedgpu_swap)" = "$(told "$job" $batch $restored)" ]
     [ "$(shown "$job" batch Out sharedgpu_swap)" = "$(told "$job" $batch $evicted)" ]
-    [ "$(shown "$job" batch Out sharedgpu_lease)" -gt 0 ] # the step has waited for the lease
+    [ "$(shown "$job" batch Out sharedgpu_lease)" -gt 0 ] # the seconds for which the step has waited
   done
 }
 
@@ -134,8 +134,8 @@ billed() {
 }
 
 @test "sharedgpu report adds up the numbers of sacct" {
-  since=$(date +%Y-%m-%dT%H:%M:%S) # leaves out the jobs of earlier tests, since the report counts parallel steps only
-                                   # once
+  since=$(date +%Y-%m-%dT%H:%M:%S) # leaves out the jobs of earlier tests: some had parallel steps, which the report
+                                   # counts only once
   for units in 1 2; do srun --gres=sharedgpu:$units $hold 4% --seconds 2; done
   reports() {
     sharedgpu report --since "$since" --units-per-gpu 8 --format json | jq -e --arg billed "$(billed "$since")" '
@@ -184,8 +184,8 @@ find_lost_launches() {
     echo "kill $service"
     if [[ $service == arbiter ]]; then
       for pid in $(arbiter_pid); do kill -9 "$pid"; done
-      # The supervisor restarts an arbiter more slowly after each kill, and a job whose wait for the arbiter times out
-      # runs unmanaged.
+      # Waits, since the supervisor restarts the arbiter more slowly after each kill. A job that waits for the arbiter
+      # for too long would run unmanaged.
       wait_until 30 answers
     elif [[ $service == slurmctld ]]; then
       # Stops slurmctld instead of killing it: a killed slurmctld may forget that a job has ended.
@@ -203,7 +203,7 @@ find_lost_launches() {
     expect_state "$job" COMPLETED 300
     output_has "$job" "$verified"
   done
-  local SUMMARY_WAIT=150 # after outages of the database, the writer tries again every 60 to 90 s
+  local SUMMARY_WAIT=150 # after outages of the database, sharedgpu-comment tries again every 60 to 90 s
   for job in "${jobs[@]}"; do
     expect_agreement "$job"
     expect_summary "$job" ".lease_seconds - $(held "$job") | fabs < 0.01"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Mistakes in the configuration. Each mistake causes a message that shows its place, and no job fails. Every test has
-# its own cluster.
+# Mistakes in the configuration. Each mistake causes a message that names the file, line or option of the mistake, and
+# no job fails. Every test has its own cluster.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
@@ -97,7 +97,7 @@ job_ends_right() {
   slurmd_says "plugstack.conf: config: 'sharedgpu.conf' is not an absolute path"
 }
 
-# Overwrites the release number in a plugin by another release number.
+# Overwrites Slurm's release number in a plugin by the number of another release.
 spoil_version() {
   local file=$1 address bytes
   address=$(nm -D "$file" | awk '$3=="plugin_version"{print $1}')
@@ -106,7 +106,7 @@ spoil_version() {
   [ "$bytes" = "$(printf '%08x' "$(slurm_version_number)")" ]
   printf '\x01\x05\x15\x00' | dd of="$file" bs=1 seek="$((16#$address))" conv=notrunc status=none
 }
-# 22.05.8 is 0x160508.
+# Prints the release number of this Slurm as plugins store it. For 22.05.8, it is 0x160508.
 slurm_version_number() {
   local major minor micro
   IFS=. read -r major minor micro < <(sinfo --version | cut -d' ' -f2)

@@ -28,8 +28,8 @@ tenant() {
 }
 tenant_is() { [[ $(tenant "$1" "$2" 2>/dev/null) == "$3" ]]; }
 
-# Prints the memory cgroup of a running job. The next functions print how often it has reached its limit,
-# and its usage.
+# Prints the folder of a running job's memory cgroup. The next two functions print how often a cgroup has
+# reached its limit, and how much memory it uses.
 group_of() {
   local pid hierarchy=/sys/fs/cgroup
   pid=$(tenant "$1" 't["pids"][0]')
@@ -66,8 +66,8 @@ usage() { cat "$1/memory.usage_in_bytes" 2>/dev/null || cat "$1/memory.current" 
   victim=$(submit --mem=512M --gres=sharedgpu:1 -- "$ram" --bytes 96MiB --at-once 200MiB --slowly 40MiB --working)
   wait_until 30 output_has "$victim" ready
   group=$(group_of "$victim")
-  # The attacker beside the victim: one process has an allocation refused, then two processes
-  # allocate as much as the job may, and fill the job's host memory.
+  # The attacker has two processes. Each process has one allocation refused, then allocates the device memory
+  # that its job may still have. Both processes fill the job's host memory.
   attack="$ram --refused 232MiB --bytes 128MiB --at-once 60MiB --slowly 20MiB --working & sleep 1;"
   attack+=" $ram --refused 128MiB --bytes 80MiB --slowly 20MiB --working && wait \$!"
   attacker=$(submit --mem=256M --gres=sharedgpu:1 -- bash -c "$attack")

@@ -4,7 +4,7 @@
 # to time. At the end, no file or process of the jobs is left, and no lease time is counted twice.
 #
 #   CHURN_JOBS   number of jobs (default 16; a thousand take some ten minutes)
-#   CHURN_SEED   seed of the random choices (default 1); runs with one seed differ in timing
+#   CHURN_SEED   seed of the random choices (default 1); two runs with the same seed still differ in timing
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
@@ -13,8 +13,8 @@ teardown() { cluster_teardown; }
 
 # Lists the files, sockets and shared memory of a node's jobs, but not those that daemons keep while they run.
 files_left() {
-  # After each restart, the files with Slurm's own state of a node have other names. The file with a job's class stays
-  # for thirty days if slurmd was killed before the job's epilog.
+  # After each restart of slurmd, the files with Slurm's own state of the node have other names. If slurmd was killed
+  # before a job's epilog, the job's file in run/jobs stays for thirty days.
   find "$dir/spool" "$dir/run" "$dir/prefix" "$SIMGPU_STATE"* -not -name 'cred_state*' -not -name 'hwloc_topo*' \
     -not -path "$dir/run/jobs/*" | sort
 }
@@ -153,8 +153,8 @@ by_sacct() {
 
   run ! grep -H CUDA_ERROR "$dir"/jobs/*
 
-  # The ledger and sacct have the same lease time for each job, to a second for each step, and never more time than the
-  # job took.
+  # For each job, the lease times of the ledger and of sacct differ by at most one second for each step, and are not
+  # longer than the job.
   sleep 3
   join <(by_ledger | sort) <(by_sacct | sort) >"$dir/both"
   echo "# $(wc -l <"$dir/both") jobs compared" >&3

@@ -9,7 +9,8 @@ setup() { cluster_setup; }
 teardown() { cluster_teardown; }
 
 comment() { sacct -n -P -X -j "$1" -o AdminComment%5000; }
-# Slurm may write the job's comment to the database a moment after the job's end. sharedgpu then adds the summary again.
+# reads JOB TEXT: succeeds if AdminComment begins with TEXT. It may fail at first: Slurm may write the job's comment to
+# the database a moment after the job's end, and sharedgpu then adds its summary again.
 reads() { [[ $(comment "$1") == "$2"* ]]; }
 writers() { pgrep -f "^$dir/prefix/sbin/sharedgpu-comment"; } # other writers may belong to another cluster
 has_no_tenant() { ! sharedgpu status --json | jq -e --argjson job "$1" '.tenants[] | select(.job == $job and .lease)' >/dev/null; }
@@ -42,7 +43,7 @@ taken() { [[ ! -e $dir/sharedgpu/comments/$1 ]] && compgen -G "$dir/sharedgpu/co
   expect_summary "$text" "(.nodes | length) == 2 and (.lease_seconds - 2 * $once | fabs) < 0.01"
 }
 
-@test "jobs that end while slurmctld, slurmdbd and the writer are down are written later" {
+@test "the summaries of jobs that end while slurmctld, slurmdbd and the writer are down are written later" {
   job=$(submit --gres=sharedgpu:1 -- $hold 4% --seconds 3)
   wait_until 20 has_state "$job" RUNNING
   "$CLUSTER" stop "$dir" slurmdbd
@@ -65,9 +66,9 @@ taken() { [[ ! -e $dir/sharedgpu/comments/$1 ]] && compgen -G "$dir/sharedgpu/co
 }
 tenant_holds() { ! has_no_tenant "$1"; }
 
-# Writes and reads a comment of jobstats, by the rule of its jobstats.py (github.com/PrincetonUniversity/jobstats):
-# after "JS1:" follows JSON with "nodes", in gzip and base64. If JOBSTATS is a folder with jobstats' sources, jobstats
-# itself reads the data, too.
+# Writes and reads a comment of jobstats, in the format of its jobstats.py (github.com/PrincetonUniversity/jobstats):
+# "JS1:", and then JSON with "nodes", compressed by gzip and encoded in base64. If JOBSTATS is a folder with jobstats'
+# sources, jobstats itself reads the data, too.
 jobstats_writes() { # NODE
   python3 -c 'import base64, gzip, json, sys
 # The base64 text must end in padding; otherwise appended text would be a part of the data.
@@ -78,7 +79,8 @@ for n in range(3):
   if len(packed) % 3 == 0: break
 print("JS1:" + base64.b64encode(packed).decode())' "$1"
 }
-# The EpilogSlurmctld of jobstats calls sacctmgr here, but sacctmgr of Slurm 22.05 stores the text in lower case.
+# Stores the text as the EpilogSlurmctld of jobstats does. That script calls sacctmgr. This function writes to the
+# database instead, since sacctmgr of Slurm 22.05 stores the text in lower case.
 jobstats_stores() { # JOB TEXT
   local cluster
   cluster=$(scontrol show config | sed -n 's/^ClusterName *= //p')
@@ -104,7 +106,7 @@ reported() { # SINCE PARTITION: prints the lease hours of the partition's jobs s
     jq --arg partition "$2" '[.[] | select(.partition == $partition).lease_hours] | add'
 }
 
-@test "jobstats' readers read its data, and ours the summary, whoever writes first" {
+@test "jobstats' readers read its data, and sharedgpu's readers the summary, whichever was written first" {
   since=$(date +%Y-%m-%dT%H:%M:%S)
   theirs=$(jobstats_writes "$(hostname -s)")
   scontrol create PartitionName=readers Nodes=ALL
@@ -115,7 +117,7 @@ reported() { # SINCE PARTITION: prints the lease hours of the partition's jobs s
   scontrol update JobId="$short" AdminComment=JS1:Short
   scontrol release "$first" "$later" "$short"
   for job in "$first" "$later" "$short"; do expect_state "$job" COMPLETED; done
-  # The order of jobstats' EpilogSlurmctld: it replaces the text after sharedgpu has written its summary.
+  # Replaces the text after sharedgpu has written its summary, as jobstats' EpilogSlurmctld may do.
   wait_until 40 has_summary_in "$later" AdminComment
   jobstats_stores "$later" "$theirs"
   for job in "$first" "$later" "$short"; do

@@ -36,8 +36,8 @@ has_condition() { [[ $(gpu "$1" .condition) == "$2" ]]; }
 # Prints the number of the GPU that the job uses.
 gpu_of() { sharedgpu status --json | jq -r --argjson job "$1" '.gpus[] as $g | .tenants[] | select(.job == $job and .footprint_bytes > 0 and .placed == [$g.uuid]) | $g.number'; }
 is_on() { [[ $(gpu_of "$1") == "$2" ]]; }
-# job_id prints the job number of an element of an array, and element prints its name. The job number of one element is
-# also the number of the whole array.
+# job_id ELEMENT: prints the job number of an element of an array. element JOB_NUMBER: prints the name of the element
+# with this job number. The job number of one element is also the number of the whole array.
 job_id() { squeue -h -t all -j "$1" -o %A | head -n 1; }
 element() { squeue -h -t all -j "$1" -o '%A %F_%K' | sed -n "s/^$1 //p"; }
 

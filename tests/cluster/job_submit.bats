@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The job_submit plugin: the host memory that units bring. Each node has 16 CPUs, 128 GiB and 8 units. A unit of type
-# small brings 1 GiB of host memory, and a unit of type large brings 3 GiB.
+# The job_submit plugin: the host memory that units add to a job's request. Each node has 16 CPUs, 128 GiB and 8 units.
+# A unit of type small adds 1 GiB of host memory, and a unit of type large adds 3 GiB.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
@@ -105,11 +105,11 @@ requests_have() {
   requests_have 1
 }
 
-@test "with the plugin their units bring memory, however they request theirs" {
+@test "with the plugin a job's units add memory, however the job requests memory and units" {
   requests_have 2
 }
 
-@test "device memory that the job's own memory could never hold is swapped to that of its units" {
+@test "device memory that the job's own memory could never hold is swapped to the memory that its units add" {
   # The simulated GPU's memory is charged to a process outside the jobs, since a real GPU's memory is not host memory.
   export SIMGPU_BOARD=$dir/run/board
   "$SHAREDGPU_FIRST_CLUSTER/simgpu/simgpu-board" "$SIMGPU_BOARD" 3>&- &
@@ -128,8 +128,8 @@ requests_have() {
     output_has "$job" "$verified"
   done
   expect_state "$without" FAILED
-  # The limit suffices for 192 MiB of swap, the margin of 32 MiB and the program's own memory. Both processes together
-  # print one line.
+  # The message names a limit that suffices for 192 MiB of swap, the margin of 32 MiB and the program's own memory. Only
+  # one of the two processes prints the message.
   output_has "$without" "could never hold more than 96 MiB of it while other jobs have the GPU; request --mem="
   [ "$(grep -c "device memory refused" "$dir/jobs/$without")" = 1 ]
 }
@@ -177,8 +177,8 @@ limit='
   [[ $stderr == *"srun: sharedgpu: host memory 1224M per node"* ]]
   run -0 --separate-stderr salloc --mem-per-cpu=200 --gres=sharedgpu:small:1 srun bash limit
   [ "$output" = "limit 1224" ]
-  # salloc sets the variable to its own value, but srun uses the job's value. A step that states a value keeps this
-  # value.
+  # salloc sets SLURM_MEM_PER_GPU to the value of its own option, but srun uses the job's value. A step that states a
+  # value keeps this value.
   run -0 --separate-stderr salloc --mem-per-gpu=200 --gres=gpu:1,sharedgpu:small:1 \
     bash -c 'echo "$SLURM_MEM_PER_GPU"; srun bash limit; srun --mem-per-gpu=300 bash limit'
   [ "$output" = $'200\nlimit 1224\nlimit 300' ]
@@ -217,7 +217,7 @@ SCRIPT
   output_has "$job" "limit 300"
 }
 
-@test "a change of a pending job's memory or units keeps the part of the units once" {
+@test "after a change of a pending job's memory or units, its memory has the part of the units once" {
   job=$(held -n 2 -N 1 --mem=500 --gres=sharedgpu:small:1)
   # change KEY=VALUE... MEMORY
   change() {
@@ -378,7 +378,7 @@ log_has() { tail -n "+$earlier" "$dir/log/slurmctld" | grep -qF "$1"; }
 @test "a configuration that says nothing, too little or something wrong leaves memory alone, and the log says so" {
   cp "$dir/etc/sharedgpu.conf" right
   configured() { # SAYS MEMORY LINE...
-    sleep 1 # the time of Slurm's last reading is in whole seconds
+    sleep 1 # Slurm stores the time at which it last read its configuration in whole seconds
     earlier=$(wc -l <"$dir/log/slurmctld")
     { grep -v -e SwapPerUnit -e GpuMemory right && printf '%s\n' "${@:3}"; } >"$dir/etc/sharedgpu.conf"
     reconfigure

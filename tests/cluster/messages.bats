@@ -14,7 +14,7 @@ teardown() {
   fi
 }
 
-# Makes Slurm read its configuration again, and restarts the arbiter, so that it asks Slurm again.
+# Makes Slurm read its configuration again, and restarts the arbiter, so that the arbiter asks Slurm again.
 another_answer() {
   scontrol reconfigure
   wait_until 20 scontrol ping >/dev/null
@@ -40,7 +40,7 @@ used() { echo "^sharedgpu: job $1: [0-9.]+ s with the GPU, [0-9.]+ s waiting for
   [ "$(summaries "$job")" = 0 ]
 }
 
-@test "the step of an srun that makes the job itself ends with that line, once for all its tasks" {
+@test "the step of an srun that creates its own job ends with the same line, once for all its tasks" {
   run -0 --separate-stderr srun -n 2 --gres=sharedgpu:1 --sharedgpu-summary=yes \
     bash -c '[[ -z ${SHAREDGPU_JOB_OF_SRUN-} ]] && echo "job $SLURM_JOB_ID"'
   [ "$(grep -c "with the GPU" <<<"$stderr")" = 1 ]

@@ -103,7 +103,7 @@ silent() { ! of_each "$@" | grep "sharedgpu:"; }
   output_has "$job" "--sharedgpu-backend=native has no effect: all processes of a batch job have the backend that sbatch states"
 }
 
-@test "options are checked at submission by the sharedgpu.conf of that host, with the sections of the job's partition and QOS" {
+@test "options are checked at submission by the sharedgpu.conf of the submitting host, with the sections of the job's partition and QOS" {
   conf=$dir/etc/sharedgpu.conf
   cp "$conf" "$conf.before"
   held() { sbatch --hold -o /dev/null --gres=sharedgpu:1 "$@" --wrap true 2>&1 >/dev/null; }

@@ -75,7 +75,7 @@ is_another() { local now; now=$(arbiter_of "$1") && [[ $now && $now != "$2" ]]; 
   run -1 grep -hE "job $job: .*turns on (each|this) node independently" "$dir"/log/sharedgpud-*
 }
 
-@test "with PeerPort=0 they go one after the other, in the order in which Slurm has started them" {
+@test "with PeerPort=0 two jobs on two nodes run one after the other, in the order in which Slurm has started them" {
   for host in 1 2; do
     cp "$dir/host$host/sharedgpu.conf" "$dir/host$host/before"
     sed 's/^PeerPort=.*/PeerPort=0/' "$dir/host$host/before" >"$dir/host$host/sharedgpu.conf"

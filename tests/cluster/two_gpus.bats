@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Nodes of two GPUs. Both nodes share one arbiter, so the tests submit the jobs that they count to
-# the first node.
+# Nodes of two GPUs. Both nodes share one arbiter. So tests that count jobs submit all of them to the first node.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs

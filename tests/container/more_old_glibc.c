@@ -23,7 +23,7 @@ FIRST_VERSION(int, pthread_mutex_consistent, "GLIBC_2.12", (void* mutex), (mutex
 FIRST_VERSION(char*, dlerror, FIRST, (void), ())
 FIRST_VERSION(void*, dlsym, FIRST, (void* handle, const char* name), (handle, name))
 
-// New in 2.33.
+// These functions are new in glibc 2.33.
 HIDDEN int fstat64(int fd, void* info);
 int fstat64(int fd, void* info) {
   return (int)syscall(SYS_newfstatat, fd, "", info, 0x1000 /* AT_EMPTY_PATH */);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Peers of the arbiter that send arbitrary messages, on a host whose system calls may fail.
 //
-// One thread.
+// Used by one thread only.
 #pragma once
 
 #include <array>
@@ -68,8 +68,8 @@ inline constexpr const char* kUnfairLines[] = {"Policy=fcfs",
 
 class Crowd {
  public:
-  // `honest` is null if administrators send arbitrary messages, too, since the arbiter then guarantees
-  // service to no tenant.
+  // If `honest` is null, administrators send arbitrary messages, too, and the arbiter guarantees service to
+  // no tenant.
   Crowd(Input& in, Daemon& daemon, Honest* honest)
       : in_(in), daemon_(daemon), host_(daemon.host), honest_(honest) {}
 
@@ -94,7 +94,7 @@ class Crowd {
   }
 
  private:
-  // An administrator whose messages never harm the honest tenant.
+  // Returns true if the peer is an administrator and must send no messages that harm the honest tenant.
   bool is_bound(const Peer& peer) const {
     return honest_ != nullptr && (peer.part->uid == 0 || peer.part->uid == kSlurmUser);
   }
@@ -182,8 +182,9 @@ class Crowd {
     }
   }
 
-  // While calls of the host fail, advances the clock by a second at most: the arbiter forgets a tenant that
-  // cannot connect for days. The honest tenant obeys at once.
+  // Advances the clock, after the honest tenant has obeyed the arbiter's messages. While calls of the host
+  // fail, advances it by a second at most: they may prevent the honest tenant from connecting, and the
+  // arbiter forgets a tenant that is not connected for days.
   void wait() {
     constexpr Nanoseconds kTimes[] = {1ms, 10ms, 250ms, 1s, 11s, 5min, 25h};
     const Nanoseconds time = in_.one_of(kTimes);
@@ -191,8 +192,8 @@ class Crowd {
     daemon_.run();
     host_.advance(host_.is_well() ? time : std::min<Nanoseconds>(time, 1s));
   }
-  // If a file of /proc is missing, the arbiter cannot identify the job of a process. So reads of files fail
-  // only for lack of descriptors or memory if there is an honest tenant.
+  // If there is an honest tenant, reads of files fail only for lack of descriptors or memory: if a file of
+  // /proc were missing, the arbiter could not identify the job of a process.
   void fail() {
     constexpr int kErrors[] = {EMFILE, ENOENT, ENOSPC, EIO, ENOMEM, EPERM};
     constexpr int kShortages[] = {EMFILE, ENFILE, ENOMEM};
@@ -263,8 +264,8 @@ class Crowd {
 
   // ---- messages with mostly valid contents ----
 
-  // Returns mostly usual sizes of a job's memory, large enough that not all jobs fit together, and sometimes
-  // arbitrary numbers.
+  // Mostly returns sizes that are usual for a job, and so large that not all jobs fit on a GPU together.
+  // Sometimes returns arbitrary sizes.
   MemoryUse use() {
     if (in_.one_in(4)) return in_.use();
     MemoryUse use{.swappable = mebibytes(std::uint64_t{4} * in_.byte()),
@@ -405,7 +406,8 @@ class Crowd {
         return of(MemoryQuery{.request = in_.byte()});
     }
   }
-  // Ordinary users send messages for administrators, too, even about the honest tenant's job.
+  // Ordinary users, too, send these messages, which only administrators may send, even about the honest
+  // tenant's job.
   Message order_of_slurm(const Peer& peer) {
     const std::uint32_t job = is_bound(peer) ? 1 + in_.below(4) : kHonestJob;
     switch (in_.below(6)) {

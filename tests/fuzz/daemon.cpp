@@ -20,7 +20,7 @@
 namespace sharedgpu::fuzz {
 namespace {
 
-// Does not count the descriptors of the last answers to status queries, at most eight.
+// Returns the number of this process's open descriptors, except those that may stay open.
 std::size_t open_descriptors() {
   std::size_t count = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -106,7 +106,7 @@ void run(Input& in) {
   FakeHost host;
   Daemon daemon(host);
   const bool rotates = in.one_in(4);
-  // The default would start scontrol.
+  // With the default of this setting, the arbiter would start scontrol.
   daemon.settings.private_data = rotates ? PrivateData::jobs : PrivateData::none;
   if (rotates) daemon.settings.ledger_size = {2 << 10};
   require(daemon.start(), "the arbiter does not start");

@@ -23,8 +23,8 @@ thread_local bool has_fake_time = false;
 
 // A pid above all pids that Linux assigns.
 constexpr pid_t kFirstChild = 1 << 29;
-// The fake clock starts far ahead of the real clock, so that a wait of the daemon by the real clock never
-// ends early.
+// The fake clock starts far ahead of the real clock. So if the daemon waits by the real clock until a time of
+// the fake clock, the wait does not end early.
 constexpr Nanoseconds kBegin = std::chrono::hours(24 * 365 * 20);
 
 void make_pipe(UniqueFd& read_end, UniqueFd& write_end) {
@@ -41,7 +41,7 @@ bool succeeds(int error) {
   return error == 0;
 }
 
-// Returns PID and REST of "/proc/PID/REST"; PID is 0 for other paths.
+// For "/proc/PID/REST", returns PID and sets `what` to REST. Returns 0 for other paths.
 pid_t process_of(std::string_view path, std::string_view& what) {
   constexpr std::string_view kProc = "/proc/";
   if (!path.starts_with(kProc)) return 0;
@@ -132,7 +132,7 @@ Nanoseconds FakeHost::now() const { return the_time; }
 
 Nanoseconds FakeHost::wall_time() const { return std::chrono::hours(24 * 365 * 50) + the_time; }
 
-// Returns false if the file is not one of the files about memory.
+// Sets `text` to the contents of a file about memory. Returns false for other files.
 bool FakeHost::memory_text(std::string_view path, std::string& text) const {
   const auto kilobytes = [](Bytes size) { return std::to_string(size.count >> 10) + " kB\n"; };
   if (path == "/proc/meminfo")

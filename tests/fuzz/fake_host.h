@@ -28,7 +28,7 @@ struct FakeProcess {
       namespace_owner;  // owner of its user namespace; none: the process is in the host's own namespace
   std::uint64_t program = 1;
   bool stopped = false;
-  UniqueFd pidfd, ended;  // a pipe: its end of file means that the process has ended
+  UniqueFd pidfd, ended;  // the read end and the write end of a pipe; closing `ended` ends the process
 };
 
 class FakeHost : public System {

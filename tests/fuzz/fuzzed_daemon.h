@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A whole arbiter in the fuzzer's process, on a fake host, and functions that connect peers to the arbiter.
 //
-// One thread.
+// Used by one thread only.
 #pragma once
 
 #include <sys/socket.h>
@@ -96,8 +96,8 @@ class Daemon {
   std::optional<Server> server_;
 };
 
-// Answers a waiting request of the survey: only process `pid` has memory on the GPU. Returns false if no
-// request waits.
+// Answers the arbiter's request to the survey's child: only process `pid` has memory on a GPU. Returns false
+// if the arbiter has sent no request.
 inline bool answer_survey(const FakeHost& host, pid_t pid, Bytes its) {
   char question;
   if (host.survey() < 0 || recv(host.survey(), &question, 1, MSG_DONTWAIT) != 1) return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses arbitrary text as the saved list of nodes whose arbiters have sent letters. Saving and parsing the
-// list again must yield the same list.
+// Parses arbitrary text as the saved list of nodes whose arbiters have sent messages about gangs. Saving and
+// parsing the list again must yield the same list.
 #include "arbiter/gang/heard_nodes.h"
 
 #include <string>

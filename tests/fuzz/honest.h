@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A well-behaved tenant. The arbiter must serve this tenant, whatever other peers do.
 //
-// One thread.
+// Used by one thread only.
 #pragma once
 
 #include <cerrno>
@@ -20,7 +20,7 @@ class Honest : private simulation::Process {
     pid_ = daemon.host.start(kHonestUser, cgroup_of(kHonestJob, "0")).pid;
   }
 
-  // Reconnects if the connection is lost.
+  // Connects to the arbiter, for the first time or again.
   void come() {
     channel_ = Channel(connect(daemon_.settings.socket, pid_));
     if (!channel_) return;
@@ -34,8 +34,8 @@ class Honest : private simulation::Process {
     daemon_.run();
     listen();
   }
-  // Call when the ledger has lost records over a restart of the arbiter, which may then serve the tenant as a
-  // new tenant, or refuse it.
+  // Call this if the ledger has lost records at a restart of the arbiter. The arbiter may then serve the
+  // tenant as a new tenant, or refuse it.
   void be_forgotten() { is_forgotten_ = true; }
   bool is_forgotten() const { return is_forgotten_; }
   // Allocates so much memory that the tenant has to take turns with other tenants.

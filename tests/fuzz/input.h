@@ -13,7 +13,7 @@
 
 namespace sharedgpu::fuzz {
 
-// If the condition is false, prints the message and stops the fuzzer, which keeps the input.
+// If the condition is false, prints the message and aborts; libFuzzer then writes the input to a file.
 inline void require(bool good, const char* wrong) {
   if (good) return;
   std::fprintf(stderr, "wrong: %s\n", wrong);

@@ -10,7 +10,7 @@ namespace {
 using namespace sharedgpu;
 using namespace sharedgpu::job_submit;
 
-constexpr std::uint64_t kBelow = std::uint64_t{1} << 40;  // larger sizes and counts would saturate
+constexpr std::uint64_t kBelow = std::uint64_t{1} << 40;  // sums of larger sizes and counts would saturate
 
 std::optional<std::uint64_t> count(fuzz::Input& in) {
   if (in.one_in(2)) return {};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses arbitrary text as a letter of another arbiter. The result is no letter, or a letter that is the same
-// text when it is written. The classes of arbiter/gang/members.h and desk.h must accept the letter.
+// Parses arbitrary text as a letter, a message from the arbiter of another node of a gang. The result is no
+// letter, or a letter that yields the same text when it is written. The classes of arbiter/gang/members.h and
+// desk.h must accept the letter.
 #include "arbiter/gang/desk.h"
 #include "arbiter/gang/letter.h"
 #include "arbiter/gang/members.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends arbitrary messages of arbitrary sessions to the core. No gate may be open outside of a turn,
-// no session may be on a lost GPU, and no timer may be due at once.
+// Sends arbitrary messages of arbitrary sessions to the core. No gate may be open outside of a turn, no
+// session may be on a lost GPU, and the core may not set a timer to a time that has passed.
 #include "arbiter/core/core.h"
 #include "arbiter/policy/registry.h"
 #include "input.h"

@@ -13,7 +13,7 @@ namespace {
 
 using namespace sharedgpu;
 
-// The content of each file is a part of the input, chosen by its path. Parts end with a NUL.
+// Each file's contents are one part of the input. The file's path decides which part. A NUL ends a part.
 class Files : public System {
  public:
   explicit Files(std::string_view text) : parts_(split(text, '\0')) {}

@@ -20,7 +20,7 @@ hog() {
 
 unfinished() { sed -n 's/.*at most \([0-9]*\) unfinished/\1/p' "$DIR/$1.out"; }
 
-# kept_short NAME: succeeds if at most 20 pieces were unfinished at once: twice the backlog limit of 20 ms.
+# kept_short NAME: succeeds if at most 20 pieces were unfinished at once. They take 40 ms, twice the backlog limit.
 kept_short() {
   succeeds "$1"
   (($(unfinished "$1") <= 20))
@@ -65,8 +65,8 @@ kept_short() {
   (($(unfinished beside) > 100))
 }
 
-# The driver prints each event that it refuses to record. The interposer records all these events; the program records
-# none.
+# The driver prints each call of cuEventRecord, which it refuses. The program itself records no events, so these calls
+# come from the interposer.
 @test "events are recorded only if the GPU is oversubscribed, and recording may fail" {
   export SIMGPU_FAIL=cuEventRecord:1+:CUDA_ERROR_UNKNOWN SIMGPU_VERBOSE=1
   start_arbiter

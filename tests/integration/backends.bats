@@ -79,7 +79,7 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
   nothing_paged
 }
 
-@test "no call waits for the GPU that would not wait on plain CUDA" {
+@test "no call waits for the GPU unless it would wait on plain CUDA, too" {
   start_arbiter
   local what backend
   for what in release reset destroy capture allocate release-unused reset-unused ask-pool overtaken fence; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Runs each campaign of tests/campaign for a few seconds: the campaigns must run and find no fault. Times are not
-# checked.
+# Runs the campaigns chaos, load and flood of tests/campaign for a few seconds: the campaigns must run and find no
+# fault. Times are not checked.
 bats_require_minimum_version 1.5.0
 
 setup() {
@@ -9,7 +9,8 @@ setup() {
   CAMPAIGN=$BATS_TEST_DIRNAME/../campaign
 }
 
-# rows: succeeds if each row has three fields and the last field says that nothing was found.
+# rows_are_clean LEAST: succeeds if there are at least LEAST rows, and each row has three fields, of which the last says
+# that nothing was found.
 rows_are_clean() {
   ((${#lines[@]} >= $1))
   local row

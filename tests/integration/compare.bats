@@ -3,7 +3,7 @@
 # Tests bench/compare with modelled times on the simulated GPU. Times are not checked, since the host is shared.
 load helpers
 
-compare() { # a call in the background replaces its process by bench/compare
+compare() { # if `background` is set, bench/compare replaces the calling process
   set -- "$BATS_TEST_DIRNAME/../../bench/compare" --simulated --build "$BUILD" --out "$DIR/out" "$@"
   if [[ ${background-} ]]; then exec "$@"; else timeout 150 "$@"; fi
 }

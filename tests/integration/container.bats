@@ -43,7 +43,7 @@ inside() {
   PIDS[$name]=$!
 }
 
-@test "the container's glibc is older than the one here" {
+@test "the container's glibc is older than the host's" {
   prepare
   run -0 in_root ldd --version
   [[ $output == *" 2.31"* ]]

@@ -31,7 +31,7 @@ make_image() {
   done
 }
 
-# in_cgroup2 COMMAND...: runs the command with control groups of version 2 alone, since crun does not run on hosts with
+# in_cgroup2 COMMAND...: runs the command with only version 2 of control groups, since crun does not run on hosts with
 # both versions. The containers of these tests use no control groups.
 in_cgroup2() {
   [[ $(stat -fc %T /sys/fs/cgroup) != cgroup2fs ]] || exec "$@"

@@ -16,8 +16,8 @@ paced() {
 # of_paced FIELD: prints a field of the tenant with a deadline.
 of_paced() { json "[t[\"$1\"] for t in s[\"tenants\"] if t[\"deadline_seconds\"] > 0][0]"; }
 told() { (($(of_paced deadlines_met) + $(of_paced deadlines_missed) >= $1)); }
-# allowed_is CONDITION: succeeds if the limit of the time of the tenant without a deadline meets the condition, such as
-# '== 1'.
+# allowed_is CONDITION: succeeds if `share_allowed` of the tenant without a deadline meets the condition, such as '==
+# 1'. This value is the greatest part of the GPU's time that the tenant may use.
 allowed_is() { json_is "[t['share_allowed'] $1 for t in s['tenants'] if t['deadline_seconds'] == 0][0]" True; }
 tenants_are() { json_is 'len(s["tenants"])' "$1"; }
 

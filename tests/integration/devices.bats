@@ -52,7 +52,7 @@ teardown() {
   (($(gpu copied_out) > 150 << 20 && $(second copied_out) > 150 << 20))
 }
 
-@test "kernels that start on two GPUs at once pass turns on both, and lose no byte" {
+@test "kernels that start on two GPUs at once wait for turns on both, and lose no byte" {
   plain plain devices --bytes 50MiB --iterations 4 --cooperative
   succeeds plain
   start_arbiter Quantum=300ms

@@ -11,7 +11,7 @@ load helpers
   run -1 "$BATS_TEST_DIRNAME/../../scripts/documented" "$BATS_TEST_DIRNAME/../../README.md" 'no such text'
 }
 
-# A copy of the repository's pages, to which a test adds mistakes.
+# Copies the repository, so that a test can add mistakes to its pages.
 copy_of_pages() {
   root=$BATS_TEST_TMPDIR/copy
   mkdir "$root"

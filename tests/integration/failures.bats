@@ -106,7 +106,7 @@ right_or_error() {
   [[ $output == *"cuInit: CUDA_ERROR_"* ]]
 }
 
-@test "Tenants=jobs: a process in no job and no vouched run uses plain CUDA, or fails if so configured, and is told why" {
+@test "Tenants=jobs: a process in no job, and in no run of an administrator, uses plain CUDA, or fails if so configured, and is told why" {
   start_arbiter Tenants=jobs
   why="the GPUs here are for jobs, and for runs that an administrator starts for a user"
   LD_PRELOAD=$PRELOAD run -0 "$PROGRAMS/hold" --bytes 10% --verify

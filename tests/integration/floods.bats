@@ -80,7 +80,8 @@ stays_small() {
   until_true 20 grep -q "more like this left out" "$DIR/arbiter.log"
 }
 
-# The table is large from the start, because each doubling would stop the arbiter until all processors have noticed.
+# The table is large from the start, because the arbiter would stop whenever the Linux kernel doubles the table: the
+# kernel then waits for all processors.
 @test "the arbiter's table of descriptors need not grow while connections come" {
   start_arbiter
   local size

@@ -50,9 +50,10 @@ have_lost() {
   done
 }
 
-# four_lose HOW...: GPU 0 is lost under four tenants that take turns; two other tenants run on GPU 1. A running tenant
-# gets the driver's error at once. Within a second the arbiter notices the loss and drops the waiting tenants, and these
-# tenants get the driver's error, too. On a busy host the end of the last process may take longer.
+# four_lose HOW...: the command HOW makes GPU 0 fail while four tenants take turns on it. Two other tenants run on the
+# other GPU. The running tenant of GPU 0 gets the driver's error at once. Within a second the arbiter notices the loss
+# and drops the waiting tenants, and these tenants get the driver's error, too. On a busy host the end of the last
+# process may take longer.
 four_lose() {
   local begun noticed
   for name in a b c d; do settle $name 0 --bytes 75% --of 256MiB --seconds 600 --verify; done

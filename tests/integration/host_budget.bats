@@ -51,7 +51,7 @@ end_group() {
   [[ $(grep -c 'device memory refused' "$DIR/huge.err") == 1 ]]
   grep -F 'no option helps, since the program needs 2048 MiB on a GPU of' "$DIR/huge.err"
   [[ $(grep -c 'device memory refused: this job.s host memory could never hold more than 224 MiB' "$DIR/small.err") == 1 ]]
-  # The limit in the message suffices: 240 MiB, the margin, and the program's own memory.
+  # The limit that the message names suffices for 240 MiB, the margin and the program's own memory.
   local named
   named=$(sed -n 's/.*request a limit of \([0-9]*\)M for .*/\1/p' "$DIR/small.err")
   ((named >= 272 && named < 512))
@@ -131,7 +131,7 @@ limit_of_group() { ls "$GROUP"/memory.limit_in_bytes "$GROUP"/memory.max 2>/dev/
   grep -q 'request sharedgpu run --units=2' "$DIR/both.err"
 }
 
-@test "a job is told once, by whichever of its processes, and of its own limit too" {
+@test "one message tells a job that memory was refused, whichever of its processes prints it, also for the job's own limit" {
   large_gpu
   start_arbiter SwapPerUnit=auto
   "$SHAREDGPU" run -- bash -c '"$1/ram" --refused 80MiB --bytes 8MiB; "$1/ram" --refused 80MiB --bytes 8MiB; "$1/hold" --bytes 16MiB --seconds 3' - "$PROGRAMS" \

@@ -13,8 +13,8 @@ host_is() { [[ $(grep 'of host memory held' "$DIR/$1.err" | tail -n 1) == *" $2 
   progresses one
   run ! grep -q 'host memory held' "$DIR/one.err"
   tenant two hold --bytes 75% --of 256MiB --seconds 600
-  # The host memory suffices for the memory that the GPU lacks for both tenants plus 64 MiB for growth, in whole slabs.
-  # In this test that is all evictable memory.
+  # Each tenant allocates host memory for the memory that the GPU lacks for both tenants, and 64 MiB more for growth,
+  # rounded up to whole slabs of its pool. In this test that is enough for all its evictable memory.
   until_true 60 host_is one 192
   until_true 60 json_is '[t["host_bytes"] >> 20 for t in s["tenants"]]' '[192, 192]'
   (($(gpu copied_out) == 0))

@@ -26,7 +26,7 @@ continue_arbiter() { kill -CONT "$ARBITER"; }
   tenant busy workers --processes 2 --bytes 8MiB --steps 200
   until_true 60 json_is 'max([0] + [len(t["pids"]) for t in s["tenants"]])' 2
   stop_arbiter
-  # The first process starts later and gets no answer; the other processes free their memory and end.
+  # The two processes free their memory and end. Then their parent uses the GPU, and gets no answer from the arbiter.
   succeeds busy
   continue_arbiter
   until_true 60 json_is 'len(s["tenants"])' 0

@@ -76,7 +76,7 @@ PYTHON
 
 over() { [[ $(ledger --format csv | tail -n +2 | cut -d, -f9) == false ]]; }
 
-@test "a tenant that dies without an arbiter, or with the host, gets lease time to about a second of the last shown" {
+@test "if a tenant dies without an arbiter, or with the host, its lease time in the ledger is about the last that was shown" {
   start_arbiter
   tenant one hold --bytes 10% --of 256MiB --seconds 600 --progress
   # During these four seconds, no event makes the arbiter write a record.

@@ -152,7 +152,8 @@ ok      permissions    "* ]]
 }
 
 @test "a healthy run logs no warnings" {
-  # At 0.2 GB/s, moving the memory of a tenant takes a second: the arbiter looks for a reason after half a second.
+  # At 0.2 GB/s, moving the memory of a tenant takes a second. After half a second, the arbiter looks for the reason of
+  # the delay. It must not log a warning.
   export SIMGPU_PCIE=0.2
   start_arbiter Quantum=1s LogLevel=info
   for name in one two; do tenant "$name" hold --bytes 75% --of 256MiB --seconds 5 --verify; done

@@ -64,7 +64,8 @@ PYTHON
   tenant two hold --bytes 75% --of 256MiB --seconds 600 --progress
   attributed() { json_is 'all(sum(e["joules"] for e in t["energy"]) > 100 for t in s["tenants"])' True; }
   until_true 60 attributed
-  # The first reading is the start value. Power is between 60 W and 360 W.
+  # The arbiter attributes the energy since its first reading, so the sum is less than the GPU's total. The simulated
+  # GPU's power is between 60 W and 360 W.
   timeout 20 "$SHAREDGPU" status --json >"$DIR/status.json"
   python3 - "$DIR/status.json" <<'PYTHON'
 import json, sys

@@ -15,7 +15,7 @@ rival() {
   progresses rival
 }
 
-# says FIELD: prints a field of the program's output.
+# says NAME FIELD: prints a field of the program's output.
 says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
 
 @test "a tenant with a session sees cuMemGetInfo's numbers and itself, linked or through dlsym" {

@@ -6,7 +6,7 @@ load helpers
 # Twenty buffers of 16 MiB on a GPU of 256 MiB.
 LARGE="oversized --count 20 --bytes 16MiB"
 
-# The test programs' memory may move between its places at the speeds of a bus and of a GPU.
+# The bus and the device memory of the simulated GPU are about as fast as those of an H200.
 start_large() { SIMGPU_PCIE=50 SIMGPU_BANDWIDTH=4300 start_arbiter Oversize=yes "$@"; }
 
 # ends_right NAME...: waits for the programs' ends, and fails unless they have verified all of their memory.
@@ -38,7 +38,7 @@ nothing_is_left() {
   nothing_is_left
 }
 
-# summary_of NAME: the line at the end of the run, without the part that every run has.
+# summary_of NAME: prints the line at the end of the run, without the part that every run has.
 summary_of() { sed -n 's/^sharedgpu: run [0-9]*: .* to host memory, .* back; larger than the GPU: //p' "$DIR/$1.err"; }
 
 @test "a line at the end of the run says what exchanges have cost, however the program ends" {
@@ -160,7 +160,8 @@ in_group() { exec bash -c 'echo $$ >"$1/cgroup.procs" && shift && exec "$@"' - "
   own_group 704
   start_in_group
   local host
-  for host in 370 381 400 427; do # MiB that the program uses itself, so its host memory ends at various sizes
+  for host in 370 381 400 427; do # MiB of host memory that the program uses itself; the rest, which it can allocate on
+                                  # the GPU, has various sizes
     (in_group "$SHAREDGPU" run -- "$PROGRAMS/memgetinfo" --all --bytes 6MiB --host "${host}MiB") >"$DIR/all.out"
     grep free_beside_host "$DIR/all.out"
   done
@@ -183,7 +184,7 @@ in_group() { exec bash -c 'echo $$ >"$1/cgroup.procs" && shift && exec "$@"' - "
 
 GRAPH="large_graph --count 20 --bytes 16MiB"
 
-# singly NAME: the number of launches of NAME's graph that were made node by node.
+# singly NAME: prints the number of launches in which NAME's graph was launched node by node.
 singly() { grep -c 'nodes was launched node by node' "$DIR/$1.err" || true; }
 
 @test "a graph larger than the window is launched node by node, and is right whatever its program does" {
@@ -218,7 +219,7 @@ singly() { grep -c 'nodes was launched node by node' "$DIR/$1.err" || true; }
   SHAREDGPU_DEBUG=1 tenant memory $GRAPH --memory
   ends_right memory
   (($(singly memory) == 0))
-  # A graph of which the driver does not tell everything is launched whole, too.
+  # If the driver refuses a query about the graph, the graph is launched whole, too.
   local call
   for call in cuGraphGetNodes cuGraphGetEdges cuGraphNodeGetType cuGraphKernelNodeGetParams cuFuncGetParamInfo \
     cuGraphChildGraphNodeGetGraph; do
@@ -273,7 +274,7 @@ singly() { grep -c 'nodes was launched node by node' "$DIR/$1.err" || true; }
   nothing_is_left
 }
 
-# Otherwise the driver would create host memory for many minutes, until none is left.
+# If the interposer tried such an allocation, the driver would create host memory for many minutes, until none is left.
 @test "an allocation that host memory cannot hold is refused at once" {
   start_large
   tenant wrong errors

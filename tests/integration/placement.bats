@@ -10,7 +10,7 @@ placed='[sum(g["uuid"] in t["placed"] for t in s["tenants"]) for g in sorted(s["
 placed_are() { json_is "$placed" "$1"; }
 uuid() { json "[g['uuid'] for g in s['gpus'] if g['number'] == $1][0]"; }
 
-# command NAME WORD...: runs a command as a tenant.
+# command_of NAME WORD...: runs a command as a tenant.
 command_of() {
   local name=$1
   shift

@@ -7,9 +7,10 @@ lease() { json "$(printf '[t["lease_seconds"] for t in s["tenants"] if abs(t["sh
 tenants_are() { json_is 'len(s["tenants"])' "$1"; }
 leased() { json_is "sum(t['lease_seconds'] for t in s['tenants']) > $1" True; }
 
-# three_times_as_much BEFORE: compares the lease times of both tenants since the small tenant started. The lease times
-# are compared after the small tenant has repaid its early GPU time. BEFORE is the lease time of the large tenant when
-# the small tenant started.
+# three_times_as_much BEFORE: succeeds if, since the small tenant started, the large tenant has had about three times
+# the lease time of the small tenant. A tenant that starts gets some GPU time in advance, and repays it later. So the
+# function fails until the small tenant has had 3 s of lease time. BEFORE is the lease time of the large tenant when the
+# small tenant started.
 three_times_as_much() {
   python3 -c "large, small = $(lease 0.75) - $1, $(lease 0.25); assert small > 3 and 2.2 < large / small < 4, (large, small)"
 }

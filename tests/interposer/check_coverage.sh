@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Checks that scripts/driver-coverage fails for each of these mistakes.
+# Checks that scripts/driver-coverage fails for each of the mistakes below.
 #   check_coverage.sh SCRIPT TABLE PAGE CUDA_INCLUDE CC
 set -eu
 script=$1 table=$2 page=$3 include=$4 cc=$5

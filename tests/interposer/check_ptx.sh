@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Checks that the PTX of the library's kernel compiles for every GPU that this ptxas knows.
-#   check_ptx.sh PROGRAM      that prints it
+#   check_ptx.sh PROGRAM      PROGRAM prints the PTX
 # Exit status 77: there is no ptxas.
 set -eu
 ptxas=$(command -v ptxas || ls /usr/local/cuda/bin/ptxas 2>/dev/null) || exit 77

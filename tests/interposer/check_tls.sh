@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The gate finds its thread's pass counter with one instruction. So all thread_local variables of the library must have
-# the initial-exec model, whose relocations are TPOFF.
+# The gate must reach the calling thread's thread_local counter with one instruction. So all thread_local variables of
+# the library must have the initial-exec model. Relocations of this model are TPOFF.
 #   check_tls.sh LIBRARY
 set -eu
 library=$1

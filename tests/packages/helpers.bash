@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# Gives each test a host of its own (see root), with the packages in /shared/1 and /shared/2.
+# Gives each test a host of its own (see the script `root`), with the packages in /shared/1 and /shared/2.
 
 bats_require_minimum_version 1.5.0
 
@@ -23,7 +23,7 @@ apt='apt-get -qq -y --no-install-recommends --no-upgrade -o Dpkg::Use-Pty=0'
 has() { [[ $output == *"$1"* ]] || { echo "lacks: $1"; echo "$output"; return 1; }; }
 is_installed() { [[ $(host dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 
-# A program in the host: stand_in PATH LINE... (a shell script).
+# stand_in PATH LINE...: makes a shell script of these lines in the host. The script replaces the program PATH.
 stand_in() {
   local path=$1
   shift

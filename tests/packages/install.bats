@@ -67,7 +67,7 @@ names() { sed 's/.*\///; s/\.gz$//' | sort -u; }
   [ "$status" -eq 0 ]
 }
 
-@test "no package can be removed without which a daemon of Slurm would not start, until the configuration lets it" {
+@test "a package that a daemon of Slurm needs cannot be removed before Slurm's configuration no longer names its plugin" {
   in_host "$apt install /shared/1/*.deb slurmd"
   accounting=$(host sh -c "dpkg-query -W -f '\${Package}' 'sharedgpu-slurm[0-9]*-accounting'")
   plugins=${accounting%accounting}plugins
@@ -79,7 +79,7 @@ names() { sed 's/.*\///; s/\.gz$//' | sort -u; }
   is_installed "$accounting"
   in_host "echo '#AcctGatherInterconnectType=acct_gather_interconnect/sharedgpu' >/etc/slurm/slurm.conf; dpkg -r $accounting"
 
-  # The scripts check the configuration of the running daemons, too, and not only the file.
+  # The packages' scripts check slurm.conf, and also the configuration of the running daemons.
   stand_in /usr/local/bin/scontrol 'echo "JobSubmitPlugins        = sharedgpu"'
   run in_host "dpkg -r sharedgpu-controller sharedgpu-login $plugins"
   [ "$status" -ne 0 ]

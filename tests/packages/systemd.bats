@@ -32,7 +32,7 @@ is_another() { serves && ! is MainPID "$1"; }
   [ "$status" -ne 0 ]
   is ActiveState active
 
-  # systemd tries to start an arbiter that cannot start again and again, until the cause is removed.
+  # If the arbiter cannot start, systemd tries again and again until the cause is removed.
   host systemctl kill -s KILL --kill-whom=main sharedgpud
   until_true 30 eval '(($(show NRestarts) > 6))'
   host sed -i /Quantumm/d /etc/sharedgpu/sharedgpu.conf

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fills arrays of every kind with a pattern, holds them while kernels work on other device memory, and then
-// verifies every texel of every level. Prints the memory of the arrays whenever this amount changes.
+// verifies every texel of every level. Prints how much memory the arrays take each time that this changes.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>

@@ -34,7 +34,8 @@ int fail(const char* what) {
   return 1;
 }
 
-// Returns true if the answer to `question` has this type. Skips other messages.
+// Sends `question` and waits for a message of the type Answer; ignores messages of other types. Returns false
+// if the connection fails.
 template <class Answer, class Question>
 bool ask(Channel& channel, const Question& question, Answer& answer) {
   if (channel.send(Message::of(question)) != 0) return false;
@@ -67,9 +68,9 @@ bool take(Bytes size) {
          allocate(&address, size.count) == 0;
 }
 
-// Drains whenever its lease is revoked, and requests the lease again at once. With `stuck`, does not request
-// the lease again, and reports that it has no host memory for evictions. A session that reports host memory
-// repeats its report every second.
+// Answers each Revoke at once with Released, and requests the lease again. With `stuck`, does not request the
+// lease again, and answers each Evict with a report that it has no host memory for evictions. With host
+// memory in `use`, repeats its report every second.
 void obey(Channel& channel, const MemoryUse& use, bool stuck) {
   for (;;) {
     pollfd readable = {.fd = channel.fd(), .events = POLLIN, .revents = 0};

@@ -30,8 +30,7 @@ class CommandLine {
     void* option_;
   };
 
-  // Adds an option. `value` holds the default, and is an integer, a double or a std::string; for a flag a
-  // bool.
+  // Adds an option. `value` holds the default, and is an integer, a double or a std::string.
   template <class T>
   Option add_option(const std::string& name, T& value, const std::string& help);
   void add_flag(const std::string& name, bool& value, const std::string& help);

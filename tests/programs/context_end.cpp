@@ -74,7 +74,8 @@ class Blocks {
   std::vector<Block> all_;
 };
 
-// Checks that the driver refuses `destroy` while `pooled` blocks of a pool exist.
+// Checks that the driver refuses `destroy` while `pooled` blocks of a pool exist, and that the refusal
+// changes no memory.
 template <class Destroy>
 void refused(Destroy destroy, unsigned pooled = 2) {
   const Kernels kernels;
@@ -306,7 +307,7 @@ class HandedOver {
 };
 
 // One thread retains and releases the primary context, and another thread creates and destroys other
-// contexts. Both leave blocks of a pool behind.
+// contexts. Both threads allocate blocks of a pool, which the calling thread verifies and frees.
 void come_and_go(double seconds) {
   const CUcontext lasting = make();
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);

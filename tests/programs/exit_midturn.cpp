@@ -32,7 +32,7 @@ void end(const std::string& how) {
   if (how == "destroy") check(cuDevicePrimaryCtxReset(0), "cuDevicePrimaryCtxReset");
 }
 
-// Ignores errors, since end() takes the GPU from threads that use it.
+// Ignores errors, since end() may destroy the context that this thread uses.
 [[noreturn]] void submit_for_ever(CUcontext context, CUfunction kernel, CUdeviceptr memory,
                                   std::size_t bytes) {
   cuCtxSetCurrent(context);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Creates and maps memory. Then registers a part of the memory with a network card in one of the possible
-// ways, or exports this part and maps it a second time. Verifies every word of all of the memory.
+// Creates and maps memory. Then makes the driver calls by which programs register memory with a network card,
+// for a part of this memory, or exports this part and maps it a second time. Verifies every word of all of
+// the memory.
 #include <unistd.h>
 
 #include <chrono>
@@ -92,8 +93,8 @@ bool same(CUdeviceptr one, CUdeviceptr other, std::size_t bytes) {
   return std::memcmp(seen.data(), wanted.data(), bytes) == 0;
 }
 
-// Registers the memory with a network card in the way `how`. Some drivers do not support the older ways,
-// "memops" and "tokens", for mapped memory; the program ignores their errors.
+// Makes the driver call by which programs register memory with a network card in the way `how`. Some drivers
+// do not support the older ways, "memops" and "tokens", for mapped memory; the program ignores their errors.
 void show(CUdeviceptr address, std::size_t bytes, const std::string& how) {
   if (how == "dmabuf") {
     int descriptor = -1;

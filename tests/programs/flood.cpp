@@ -43,11 +43,11 @@ struct Counts {
 };
 
 constexpr std::size_t kKept = 512;  // number of descriptors from answers that the program keeps open
-constexpr unsigned kUnread = 200;   // number of messages with unread answers
-constexpr unsigned kAtOnce = 16;    // number of messages of a connection before the next connection sends
+constexpr unsigned kUnread = 200;   // number of messages that a connection sends without reading the answers
+constexpr unsigned kAtOnce = 16;    // most messages that a connection sends before the next connection sends
 constexpr unsigned kForever = ~0u;
 
-// Returns a message about `gpu`: the next message of a connection that has sent `sent` messages.
+// Returns the next message of a connection that has already sent `sent` messages. Sessions attach to `gpu`.
 using Next = Message (*)(unsigned sent, const GpuUuid& gpu);
 
 Message attach_to(const GpuUuid& gpu) {
@@ -68,7 +68,7 @@ Message next_question(unsigned sent, const GpuUuid& gpu) {
   return sent == 1 ? attach_to(gpu) : Message::of(MemoryQuery{.request = sent});
 }
 
-// A session that sends reports, requests and Want.
+// A session that sends reports, requests and Want messages.
 Message next_message(unsigned sent, const GpuUuid& gpu) {
   if (sent == 0) return Message::of(Hello{});
   if (sent == 1) return attach_to(gpu);
@@ -117,8 +117,8 @@ struct Part {
   unsigned most;
 };
 
-// If the first half of the connections are sessions, they make the status longer, and the other half queries
-// the status.
+// A kind of flood. In "status" and "unread", the connections of the first half are sessions, which make the
+// status longer, and the connections of the second half query the status.
 struct Kind {
   const char* name;
   Part first;        // the first half of the connections

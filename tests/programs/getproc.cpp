@@ -17,7 +17,7 @@ using Resolver = std::function<void*(const char* name, const char* symbol)>;
 
 constexpr int kVersion = 12000;
 
-// The function `name` as of CUDA 12, which the library exports as `symbol`.
+// Looks up the version of function `name` that belongs to CUDA 12. The library exports it as `symbol`.
 template <class F>
 F* get(const Resolver& resolve, const char* name, const char* symbol) {
   void* found = resolve(name, symbol);

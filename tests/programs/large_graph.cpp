@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches one graph whose buffers are together maybe larger than the GPU: its kernels multiply each buffer
-// with its neighbour, in this order. Half of the kernels are in child graphs. The graph also has a node of
-// each other kind that is launched singly. Nodes may be updated between the launches, and several threads may
-// launch the graph at the same time. Verifies every word.
+// Launches one graph whose buffers are together maybe larger than the GPU. Its kernels multiply each buffer
+// with its neighbour, one buffer after the other. Half of the kernels are in child graphs. The graph also has
+// kernels that count its launches, a memset, a copy, an empty node and perhaps memory of its own. Nodes may
+// be updated between the launches, and several threads may launch the graph at the same time. Verifies every
+// word.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -63,20 +64,21 @@ struct Product {
   }
 };
 
-// A count that a graph adds to at its begin and at its end, a word that it fills, and their copies on the
-// host.
+// Two counts, to which the graph adds at its begin and at its end, and a word that the graph fills and copies
+// to the host.
 struct Side {
   CUdeviceptr counts = 0;  // two numbers of 32 bits
   CUdeviceptr filled = 0;
   unsigned* host = nullptr;  // pinned: the filled word
 };
 
-// Sequences of nodes, each of which depends on the one before. The nodes are added in the opposite order.
+// A graph in which each node depends on the node before it. The last node is added first.
 class Chain {
  public:
   Chain() { check(cuGraphCreate(&graph_, 0), "cuGraphCreate"); }
   CUgraph graph() const { return graph_; }
-  // `add` adds a node without dependencies, which comes before all nodes so far.
+  // Adds a node that runs before all nodes so far. `add` is the driver call that adds it without
+  // dependencies.
   template <class Add>
   CUgraphNode prepend(const char* call, Add add) {
     CUgraphNode node = nullptr;
@@ -212,7 +214,6 @@ class Work {
     made.Height = made.Depth = 1;
     return made;
   }
-  // Adds the last node first.
   void build(unsigned launch) {
     chain_ = std::make_unique<Chain>();
     Chain& chain = *chain_;
@@ -246,7 +247,7 @@ class Work {
                   [&](CUgraphNode* node) { return cuGraphAddEmptyNode(node, chain.graph(), nullptr, 0); });
   }
 
-  // An allocation of the graph's own, which the graph frees.
+  // Adds nodes that allocate memory and free it again.
   static void prepend_memory(Chain& chain) {
     CUDA_MEM_ALLOC_NODE_PARAMS wanted = {};
     wanted.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -308,7 +309,8 @@ class Work {
     last_filled_ = filled(n);
   }
 
-  // Copies both counts in the stream of the launches, between which it must come.
+  // Copies both counts again and again in the stream of the launches. A copy must never run between two nodes
+  // of a launch, so both counts must be equal.
   void watch(CUcontext context, const std::atomic<bool>& ended) const {
     use(context);
     unsigned* seen = nullptr;

@@ -86,7 +86,7 @@ void work(const Options& options, unsigned rank, int descriptor) {
   Buffer buffer(kernels, parse_size(options.bytes, 0), rank + 1);
   Log log(options.rounds);
   CUstream stream = nullptr;
-  check(cuCtxSynchronize(), "cuCtxSynchronize");  // another stream fills the buffer
+  check(cuCtxSynchronize(), "cuCtxSynchronize");  // waits for the default stream, which fills the buffer
   check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
   std::vector<CUevent> ends(options.ahead);
   for (CUevent& end : ends) check(cuEventCreate(&end, CU_EVENT_DISABLE_TIMING), "cuEventCreate");

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kPage = std::size_t{2} << 20;
 
-// Allocates `size` bytes in pieces, of which the last is smaller if need be, and frees them.
+// Allocates `size` bytes in pieces of `piece` bytes, and then frees them. The last piece may be smaller.
 void allocate(std::size_t size, std::size_t piece, const char* name) {
   std::vector<CUdeviceptr> pieces;
   for (std::size_t done = 0; done < size; done += piece) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Works on many buffers, together maybe larger than the GPU: in each iteration, kernels change all of them in
-// the same order. The kernels stream through each buffer, or multiply it with its neighbour, which they read
-// again and again, or find the buffers only through a table of pointers in device memory. Verifies every
-// word.
+// Works on many buffers, together maybe larger than the GPU. In each iteration, kernels change all buffers in
+// the same order. There are three kinds of kernels: one streams through a buffer, one multiplies a buffer
+// with its neighbour and reads the neighbour again and again, and one finds its buffers through a table of
+// pointers in device memory. Verifies every word.
 #include <chrono>
 #include <cstdio>
 #include <thread>
@@ -17,7 +17,7 @@ using namespace sharedgpu::programs;
 namespace {
 
 constexpr std::size_t kGroup = 4;        // buffers of one launch through the table
-constexpr std::size_t kChurn = 8;        // one of so many buffers is replaced after an iteration
+constexpr std::size_t kChurn = 8;        // after an iteration, one in kChurn buffers is replaced
 constexpr unsigned kBlockThreads = 256;  // threads of a block, as launch() of program.h makes them
 
 struct Options {
@@ -62,7 +62,7 @@ class Memory {
   }
 
  private:
-  // As PyTorch's expandable segments do.
+  // Creates and maps memory as PyTorch's expandable segments do.
   CUdeviceptr map() const {
     CUmemAllocationProp wanted = {};
     wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;

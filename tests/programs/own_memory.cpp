@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program itself creates and maps memory, as PyTorch's expandable segments do. Handles are mapped and
-// unmapped in one long range of addresses, and a handle is mapped at two addresses. References outlive
-// mappings, and mappings outlive references. With --host every second handle is memory of the host. Verifies
-// every word.
+// unmapped in one long range of addresses, and a handle is mapped at two addresses. Some references to
+// handles are released before the handle is unmapped, and some after that. With --host every second handle is
+// memory of the host. Verifies every word.
 #include <chrono>
 #include <cstdio>
 #include <cstring>

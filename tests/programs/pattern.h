@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of the test kernels, in C++: the programs verify with it, and the simulated GPU runs it. The
-// PTX in kernels_ptx.h does the same on a real GPU.
+// The arithmetic of the test kernels, in C++. The programs verify their memory with it, and the simulated GPU
+// runs it. The PTX in kernels_ptx.h does the same on a real GPU.
 #pragma once
 
 #include <cstdint>

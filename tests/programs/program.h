@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared parts of the test programs: checked driver calls, a context, the kernels, sizes in words.
+// Shared parts of the test programs: checked driver calls, a context, the kernels, a buffer, sizes as text.
 #pragma once
 
 #include <cuda.h>

@@ -66,7 +66,7 @@ class Segment {
   std::deque<CUmemGenericAllocationHandle> handles_;
 };
 
-// A reference that was obtained by the address keeps the memory after it is unmapped.
+// A reference from cuMemRetainAllocationHandle keeps the memory allocated after the memory is unmapped.
 void find_again(std::size_t bytes) {
   Segment segment(bytes, 1, true);
   const CUdeviceptr at = segment.grow();

@@ -67,7 +67,7 @@ void free_beside_work() {
   work.end();
 }
 
-// Memory that is freed in one capture is released later, and this invalidates no other capture.
+// Memory that is freed in one capture is released later. The release must not invalidate another capture.
 void capture_after_free() {
   on_device(0);
   const CUstream stream = new_stream();
@@ -216,7 +216,7 @@ void allocate_after_capture() {
   work.end();
 }
 
-// A pool holds memory of which no block is in use.
+// Runs `action` while other work runs on the GPU and a pool holds only memory that is not in use.
 template <class Action>
 void beside_unused_memory(cuuint64_t threshold, Action action) {
   make_context();

@@ -15,8 +15,8 @@
 namespace sharedgpu::simgpu {
 namespace {
 
-// Reserves the range, or makes it a reservation again: without access and physical memory. A child of fork()
-// does not get device memory.
+// Maps the range without access and without physical memory. With MAP_FIXED in `flags`, replaces the mappings
+// in the range. A child of fork() does not inherit the range.
 void* map_nothing(void* at, std::size_t size, int flags) {
   void* result = mmap(at, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
   if (result != MAP_FAILED) madvise(result, size, MADV_DONTFORK);
@@ -140,7 +140,8 @@ void AddressSpace::map(Address begin, Bytes size, const PhysicalPtr& physical, b
 void AddressSpace::set_access(Address begin, Bytes size, Access access, int device) {
   std::lock_guard lock(mutex_);
   require(size.count > 0 && whole_mappings({begin, size}), CUDA_ERROR_INVALID_VALUE);
-  // The most access that any device has, since all devices run in this process.
+  // All simulated devices share the page tables of this process. So the pages get the most access that any
+  // device has.
   Access most = Access::none;
   for (auto it = mappings_.find(begin); it != mappings_.end() && it->first < begin + size.count; ++it) {
     it->second.access[static_cast<std::size_t>(device)] = access;
@@ -150,8 +151,8 @@ void AddressSpace::set_access(Address begin, Bytes size, Access access, int devi
                    : most == Access::read_write ? PROT_READ | PROT_WRITE
                                                 : PROT_READ;
   mprotect(pointer(begin), size.count, protection);
-  // One call for all pages costs less than one page fault per page. Kernels before 5.14 refuse the call; the
-  // pages then fault one by one.
+  // One call for all pages costs less than one page fault per page. Linux before 5.14 refuses the call; then
+  // each page faults at its first access.
   if (access == Access::read_write) madvise(pointer(begin), size.count, MADV_POPULATE_WRITE);
 }
 

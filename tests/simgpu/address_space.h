@@ -2,13 +2,16 @@
 // The address space in this process that all devices share: reservations, physical memory, mappings, pinned
 // host memory.
 //
-// A device address is a real address of the process. Mapped and accessible parts can be read and written; the
-// rest of a reservation is PROT_NONE.
+// A device address is a real address of the process. Parts of a reservation to which cuMemSetAccess gives
+// access can be read or written; the rest of the reservation is PROT_NONE.
 //
-// A kernel or copy announces the ranges it works on as a Use. If a range is unmapped during a Use of this
-// range, the Use is torn: its context gets CUDA_ERROR_ILLEGAL_ADDRESS, as on a GPU. After forbid_conflicts(),
-// two simultaneous uses of one range, or of the same physical memory at two addresses, are also torn if one
-// of them writes, and queued work has uses, too. Thread-safe; failures are thrown as Error.
+// A kernel or copy announces the ranges that it works on as a Use. If a range is unmapped during a Use of
+// this range, the Use is torn: its context gets CUDA_ERROR_ILLEGAL_ADDRESS, as on a GPU. forbid_conflicts()
+// adds two rules. Two uses of the same memory at the same time conflict if one of them writes, even if they
+// use two addresses that are mapped to the same physical memory; the use that begins second fails. Work that
+// is only queued has a Use, too, which is torn if its memory is unmapped.
+//
+// Thread-safe; failures are thrown as Error.
 #pragma once
 
 #include <cuda.h>
@@ -31,8 +34,7 @@ namespace sharedgpu::simgpu {
 
 using Address = std::uint64_t;
 
-// CUDA's interface has device addresses as numbers. On the simulated device they are addresses in this
-// process.
+// A CUdeviceptr is a number. On the simulated device, the number is an address in this process.
 template <class T = void>
 T* pointer(Address at) {
   return reinterpret_cast<T*>(at);  // NOLINT(performance-no-int-to-ptr)
@@ -55,7 +57,8 @@ struct Range {
 
 enum class Access { none, read, read_write };
 
-// A part of physical memory, which may be mapped at several addresses. `part` begins at an offset.
+// A part of physical memory, which may be mapped at several addresses. `part.begin` is an offset in
+// `physical`.
 struct Piece {
   const Physical* physical = nullptr;
   Range part;
@@ -92,7 +95,7 @@ class AddressSpace {
   void unmap(Address begin, Bytes size);  // unmaps whole mappings only; no error if nothing is mapped
   PhysicalPtr physical_at(Address at) const;
   bool lies_on_host(Address at) const;  // returns true if memory of the host is mapped at `at`
-  // The part of the range that is memory of the host: mapped at device addresses, or pinned.
+  // The bytes of the range that are memory of the host: mapped at device addresses, or pinned.
   Bytes bytes_on_host(const Range& range) const;
 
   // The reservation that `at` lies in, mapped or not.
@@ -110,7 +113,7 @@ class AddressSpace {
 
   void forbid_conflicts() { conflicts_forbidden_ = true; }
   // Announces the ranges of work that is only queued. If one of them is unmapped before retire(), this use is
-  // torn. Returns null unless conflicts are forbidden: until the work runs, a real GPU takes no notice.
+  // torn. Returns null unless conflicts are forbidden: a real GPU does not check memory before the work runs.
   UsePtr queue(std::vector<Range> ranges);
   bool torn(const UsePtr& queued) const;
   void retire(const UsePtr& queued);
@@ -118,10 +121,10 @@ class AddressSpace {
   UsePtr begin_use(const std::vector<Range>& ranges);
   // Adds a range that becomes known only while the kernel runs.
   bool extend(const UsePtr& use, const Range& range);
-  // Runs `work`, during which no range of the use can be unmapped. Returns false, without running `work`, if
-  // the use was torn before.
+  // Runs `work`. No range of the use can be unmapped while `work` runs. If the use is torn already, returns
+  // false without running `work`.
   bool touch(const UsePtr& use, const std::function<void()>& work);
-  // Returns false if the use was torn (see above).
+  // Returns false if the use is torn.
   bool end_use(const UsePtr& use);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.h for the files that define its functions: every version and per-thread variant under its own name.
-// Base names ("cuMemAlloc") are macros here: write the version out ("cuMemAlloc_v2").
+// Includes cuda.h for the files that define the driver's functions: every version and per-thread variant has
+// its own name. Base names ("cuMemAlloc") are macros here: write the version out ("cuMemAlloc_v2").
 #pragma once
 
 #define __CUDA_API_VERSION_INTERNAL
@@ -15,7 +15,8 @@ inline Gpu& gpu_of(const CUmemLocation& location) {
   return driver().gpu(location.id);
 }
 
-// CU_MEM_LOCATION_TYPE_HOST and related values, of CUDA 12.2. This host has one NUMA node.
+// CU_MEM_LOCATION_TYPE_HOST and CU_MEM_LOCATION_TYPE_HOST_NUMA, which cuda.h has since CUDA 12.2. The
+// simulated host has one NUMA node, number 0.
 inline constexpr unsigned kLocationHost = 2;
 inline constexpr unsigned kLocationHostNuma = 3;
 inline bool on_host(const CUmemLocation& location) {

@@ -63,7 +63,7 @@ CUresult create(const char* name, CUarray* out, const CUDA_ARRAY3D_DESCRIPTOR& w
   });
 }
 
-// The memory of a destroyed context was freed with it, but its handles remain.
+// The memory of arrays is freed with their context, but their handles remain.
 template <class Object>
 void require_context(const Object& object) {
   require(!object.context->destroyed(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
@@ -135,7 +135,7 @@ CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray* out, const CUDA_ARRAY3
       if (!layered) its.Depth = shrunk(its.Depth, level);
       auto array = describe(its);
       array->level = true;
-      array->memory = size.count;  // offset of the level; the address of the whole is added below
+      array->memory = size.count;  // offset of the level; the address of the mipmapped array is added below
       size += array->size();
       whole->levels.push_back(array);
     }

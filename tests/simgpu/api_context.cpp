@@ -193,7 +193,7 @@ CUresult CUDAAPI cuCtxSetCacheConfig(CUfunc_cache) {
   return call("cuCtxSetCacheConfig", Needs::context, [] {});
 }
 
-// The pair of contexts does not matter: access is a property of the devices in this process.
+// On the simulated GPU, peer access is a property of two devices, not of two contexts.
 static CUresult change_peer_access(const char* name, CUcontext handle, bool allowed) {
   return call(name, Needs::context, [&] {
     ContextPtr context = current_context();

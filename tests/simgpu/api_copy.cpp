@@ -11,7 +11,7 @@ using namespace sharedgpu::simgpu;
 
 namespace {
 
-// The possible sides of a copy.
+// The memory in which the source or the target of a copy must be.
 enum class Side { device, host, either };
 enum class Wait { no, yes };
 
@@ -53,7 +53,8 @@ void copy_between(const StreamPtr& stream, CopyPlan plan, Side target, Side sour
   require(result == CUDA_SUCCESS, result);
 }
 
-// Uses the access rights of the current context's device, not those of the stream's (measured on two H200).
+// The access rights of the current context's device apply; the stream's device does not matter (measured on
+// two H200).
 void copy(const StreamPtr& stream, CopyPlan plan, Side target, Side source, Wait wait_mode) {
   plan.target_device = plan.source_device = current_context()->device();
   copy_between(stream, std::move(plan), target, source, wait_mode);

@@ -29,7 +29,7 @@ CUresult add_node(const char* name, CUgraphNode* out, CUgraph handle, const CUgr
   });
 }
 
-// Supports both versions of the parameters, in which the used fields are the same.
+// Supports both versions of the parameters. The fields that this function uses are the same in both.
 template <class Parameters>
 CUresult add_kernel_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count,
                          const Parameters* p) {
@@ -42,7 +42,7 @@ CUresult add_kernel_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* aft
   });
 }
 
-// Forgets the handles of child graphs, which belong to their nodes.
+// Removes the handles of child graphs. A child graph belongs to its node, and ends with the node.
 void forget_children(const Graph& graph) {
   for (const auto& node : graph.nodes) {
     if (!node->child) continue;

@@ -33,7 +33,7 @@ ExecNode* find_in(std::vector<ExecNode>& nodes, CUgraphNode handle) {
   return nullptr;
 }
 
-// Calls change(node) for a node of the executable graph. Launches made so far are not affected.
+// Calls change(node) for a node of the executable graph. The change does not affect earlier launches.
 template <class Change>
 CUresult change_node(const char* name, CUgraphExec handle, CUgraphNode node, Change change) {
   return call(name, Needs::context, [&] {
@@ -65,8 +65,8 @@ CUresult set_kernel(CUgraphExec exec, CUgraphNode node, const Parameters* p) {
   });
 }
 
-// Gives the nodes the works of the graph's nodes, and the works of child graphs. Throws if the graph has
-// other nodes.
+// Replaces the work of each node by the work of the corresponding node of `graph`, also in child graphs.
+// Throws if the number or the types of the nodes differ.
 void take_works(std::vector<ExecNode>& nodes, const Graph& graph) {
   const std::vector<Node*> from = run_order(graph);
   require(from.size() == nodes.size(), kUpdateFailure);
@@ -113,7 +113,7 @@ void add_works(const std::vector<ExecNode>& nodes, std::vector<Work>& works) {
   }
 }
 
-// Calls visit(event) for the events that nodes wait for, or record.
+// Calls visit(event) for each event that a node waits for (`waits`), or for each event that a node records.
 template <class Visit>
 void visit_events(const std::vector<Work>& works, bool waits, Visit visit) {
   for (const Work& work : works) {

@@ -112,7 +112,7 @@ CUresult CUDAAPI cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent* out) {
                                      [&](const auto&, const auto& its) { *out = its.event; });
 }
 
-// The graph belongs to the node, so its handle is known as long as the program has not destroyed the parent.
+// The child graph belongs to the node, so its handle is valid until the program destroys the parent graph.
 CUresult CUDAAPI cuGraphChildGraphNodeGetGraph(CUgraphNode handle, CUgraph* out) {
   return call("cuGraphChildGraphNodeGetGraph", Needs::context, [&] {
     require(out != nullptr, CUDA_ERROR_INVALID_VALUE);

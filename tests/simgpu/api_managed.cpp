@@ -17,13 +17,14 @@ CUdevice device_of(const CUmemLocation& location) {
   return location.id;
 }
 
-// Returns the range. Throws unless one managed allocation contains the whole range and its device can page.
+// Returns the range. Throws unless one managed allocation contains the whole range and the device has
+// concurrent managed access.
 Range managed_range(CUdeviceptr at, std::size_t size, CUdevice device) {
   Driver& d = driver();
   Managed* const managed = d.managed_at(at);
   require(managed != nullptr && size > 0, CUDA_ERROR_INVALID_VALUE);
   const Range block = *managed->find(at);
-  // The driver rounds up to whole pages.
+  // The driver accepts addresses up to the end of the allocation's last page.
   require(at + size <= round_up({block.end()}, kGranule).count, CUDA_ERROR_INVALID_VALUE);
   require(d.settings.concurrent_managed, CUDA_ERROR_INVALID_DEVICE);
   Range range{at, {size}};
@@ -53,7 +54,7 @@ CUresult to_location(DefaultStream zero, CUdeviceptr at, std::size_t size, CUmem
   });
 }
 
-// Has no effect here: pages move without advice.
+// Only checks the arguments. On the simulated GPU, advice does not influence how pages move.
 template <class DeviceOf>
 CUresult advise(CUdeviceptr at, std::size_t size, DeviceOf device_of) {
   return call("cuMemAdvise", Needs::context, [&] { managed_range(at, size, device_of()); });

@@ -15,7 +15,7 @@ using namespace sharedgpu::simgpu;
 
 namespace {
 
-// The known kernels of an image.
+// The kernels of an image that the simulated GPU has. Prints a line for each other kernel.
 std::vector<const Kernel*> kernels_of(const std::string& text) {
   auto entries = parse_ptx(text);
   require(entries.has_value(), CUDA_ERROR_INVALID_IMAGE);

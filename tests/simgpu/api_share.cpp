@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory for other processes and devices: legacy IPC, dma-buf, registration.
+// Memory for other processes and devices: legacy IPC, dma-buf, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::uint64_t kMagic = 0x4350492055504753;
 
-// The contents of a CUipcMemHandle of the simulated driver. The other process obtains the memory from the
-// descriptors of this process.
+// The contents of a CUipcMemHandle of the simulated driver. A process that opens the handle gets the memory
+// by opening `descriptor` of process `pid` in /proc.
 struct IpcHandle {
   std::uint64_t magic = kMagic;
   std::int64_t pid = 0;
@@ -28,8 +28,8 @@ struct IpcHandle {
 };
 static_assert(sizeof(IpcHandle) <= sizeof(CUipcMemHandle));
 
-// The allocation of cuMemAlloc that `at` lies in. Legacy IPC does not support mapped memory and memory of
-// pools.
+// The allocation of cuMemAlloc that `at` lies in. Legacy IPC supports only such memory, not memory of
+// cuMemMap or of pools.
 std::optional<Range> find_in_heap(Address at) {
   std::optional<Range> found;
   driver().contexts.for_each([&](Context& context) {
@@ -58,8 +58,8 @@ CUresult open_handle(CUdeviceptr* out, const CUipcMemHandle& given, unsigned fla
     char path[64];
     std::snprintf(path, sizeof path, "/proc/%lld/fd/%lld", static_cast<long long>(handle.pid),
                   static_cast<long long>(handle.descriptor));
-    // open() fails if the exporter has ended; the result of the real driver in this case is not known for
-    // sure.
+    // open() fails if the exporting process has ended. The real driver's result in this case was not
+    // measured.
     UniqueFd file(open(path, O_RDWR | O_CLOEXEC));
     require(static_cast<bool>(file), CUDA_ERROR_INVALID_VALUE);
     struct stat info = {};
@@ -88,7 +88,7 @@ CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr pointer) {
     require(out != nullptr && found.has_value(), CUDA_ERROR_INVALID_VALUE);
     AddressSpace& space = *driver().space;
     PhysicalPtr physical = space.physical_at(found->begin);
-    // The descriptor itself stays here; the handle names its file.
+    // The descriptor stays in this process. The handle has only its number.
     UniqueFd shared(physical->share());
     IpcHandle handle;
     handle.pid = getpid();
@@ -124,7 +124,7 @@ CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr pointer) {
   });
 }
 
-// The descriptor represents a dma-buf: it keeps the memory alive, and supports no operation.
+// The descriptor stands for a dma-buf. It keeps the memory allocated, but supports no operation.
 CUresult CUDAAPI cuMemGetHandleForAddressRange(void* handle, CUdeviceptr pointer, std::size_t size,
                                                CUmemRangeHandleType type, unsigned long long) {
   return call("cuMemGetHandleForAddressRange", Needs::device, [&] {
@@ -148,7 +148,7 @@ CUresult CUDAAPI cuPointerSetAttribute(const void* value, CUpointer_attribute at
     Driver& d = driver();
     auto found = find_in_heap(pointer);
     require(found || d.space->mapping_at(pointer), CUDA_ERROR_INVALID_VALUE);
-    require(found.has_value(), CUDA_ERROR_NOT_SUPPORTED);  // the driver refuses all mapped memory, too
+    require(found.has_value(), CUDA_ERROR_NOT_SUPPORTED);  // as a real driver does for cuMemMap
     std::lock_guard lock(d.mutex);
     if (*static_cast<const unsigned*>(value) != 0)
       d.sync_memops.insert(found->begin);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays: memory of a context's heap, whose address the program does not know. Texels lie row by row.
+// Arrays. An array is memory of a context's heap. The program does not know its address. Texels lie row by
+// row.
 #pragma once
 
 #include <cuda.h>

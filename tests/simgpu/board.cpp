@@ -9,7 +9,8 @@
 namespace sharedgpu::simgpu {
 namespace {
 
-// The request and the answer. In the answer, `size` is the number of bytes taken.
+// The request to the board, and the board's answer. In the answer, `size` is the number of allocated bytes:
+// the requested size, or 0.
 struct Part {
   static constexpr MessageType kType = MessageType::invalid;
   std::uint64_t offset = 0;

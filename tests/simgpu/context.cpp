@@ -109,8 +109,8 @@ void Context::end_thread(std::thread::id thread) {
   if (!stream->running) streams.erase(stream);
 }
 
-// Never destroyed: a thread's last destructors may still use CUDA. A stack outlives its thread, since
-// destructors of the thread's other variables may still use it.
+// The stacks are never destroyed, not even at the end of their thread: destructors of the thread's other
+// variables may still use CUDA.
 std::vector<ContextPtr>& context_stack() {
   using Stack = std::vector<ContextPtr>;
   static auto* lock = new std::mutex;

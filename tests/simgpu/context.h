@@ -29,7 +29,7 @@ struct Module {
   std::map<std::string, std::shared_ptr<Function>> functions;
 };
 
-// A kernel of a library, which belongs to no context. The same function serves in every context.
+// A kernel of a CUlibrary. It belongs to no context: all contexts use the same function.
 struct LibraryKernel {
   const Kernel* kernel = nullptr;
   std::shared_ptr<Function> function;
@@ -41,9 +41,9 @@ struct Library {
 
 class Context : public std::enable_shared_from_this<Context> {
  public:
-  // Takes the context's size from the device.
+  // Takes the memory that a context needs (SIMGPU_CONTEXT) from the device.
   static std::shared_ptr<Context> create(unsigned flags, int device);
-  // Waits for all work, ends the streams, frees the memory, and returns the context's size to the device.
+  // Waits for all work, ends the streams, and returns all memory of the context to the device.
   void destroy();
   ~Context();
 

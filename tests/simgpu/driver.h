@@ -90,7 +90,7 @@ struct Driver {
   std::atomic<std::uint64_t> allocations{0};
   std::atomic<std::uint64_t> launches{0};
 
-  // Throws CUDA_ERROR_INVALID_DEVICE.
+  // Throws CUDA_ERROR_INVALID_DEVICE if there is no device with this number.
   Gpu& gpu(int number) const;
   Gpu& current_gpu() const;  // the GPU of the current context
   // Returns true if the process has lost this device, or all devices.
@@ -122,7 +122,7 @@ void enter(const char* name, Needs needs);
 void count_allocation();
 CUresult lost_error();
 
-// The frame of every exported function: turns exceptions into error codes.
+// Every exported function runs its body by this function, which turns exceptions into error codes.
 template <class Body>
 CUresult call(const char* name, Needs needs, Body&& body) noexcept {
   try {
@@ -147,7 +147,8 @@ CUresult call(const char* name, Needs needs, Body&& body) noexcept {
 enum class DefaultStream { legacy, per_thread };
 StreamPtr find_stream(DefaultStream zero, CUstream handle);
 
-// Defines an exported function in both variants by one implementation that takes DefaultStream first.
+// Defines both variants of an exported function. `implementation` gets the variant as its first argument, a
+// DefaultStream.
 #define SIMGPU_BOTH(symbol, suffix, implementation, parameters, ...)             \
   CUresult CUDAAPI symbol parameters {                                           \
     return implementation(DefaultStream::legacy __VA_OPT__(, ) __VA_ARGS__);     \

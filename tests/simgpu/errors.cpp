@@ -4,7 +4,7 @@
 namespace sharedgpu::simgpu {
 namespace {
 
-// The errors by number, since some cuda.h lack some of the names.
+// Errors are given by number, since older versions of cuda.h lack some of the names.
 constexpr ErrorName kErrors[] = {
     {static_cast<CUresult>(0), "CUDA_SUCCESS", "no error"},
     {static_cast<CUresult>(1), "CUDA_ERROR_INVALID_VALUE", "invalid argument"},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// This file does not include cuda.h: its macros would rename half of the table. The functions are declared by
-// name only; they are weak, since functions unknown to the installed CUDA headers are not built.
+// This file does not include cuda.h, since the macros in cuda.h would rename half of the functions in the
+// table. The functions are declared by name only. The declarations are weak, since the simulator lacks
+// functions that the installed CUDA headers do not declare.
 #include "tests/simgpu/exports.h"
 
 #include <cstring>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every exported function, for cuGetProcAddress.
+// The table of all exported functions, in which cuGetProcAddress looks up names.
 #pragma once
 
 namespace sharedgpu::simgpu {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that belongs to graphs: its addresses are fixed when the node is created; its physical memory is
-// allocated by a launch and stays, in use or not, until it is trimmed or its graphs are destroyed.
+// Memory that belongs to graphs. The addresses are fixed when an allocation node is created. The first launch
+// allocates the physical memory, which stays, in use or not, until trim() frees it.
 //
 // Thread-safe; failures are thrown as Error.
 #pragma once
@@ -16,7 +16,8 @@
 
 namespace sharedgpu::simgpu {
 
-// The operations of a graph's node, or of a stream outside the graph, on memory of graphs.
+// The work that begins the use of graph memory (an allocation node), and the work that ends it (a free node,
+// or a free in a stream).
 Work graph_allocation(Address begin);
 Work graph_free(Address begin);
 
@@ -28,10 +29,11 @@ class GraphMemory {
   Address reserve(Bytes size, PhysicalStore& store, int device);
   bool knows(Address begin) const;
   bool covers(const Range& range) const;
-  // Called before a launch: ensures physical memory. Throws CUDA_ERROR_OUT_OF_MEMORY.
+  // Called before a launch: allocates physical memory for the block at `begin`, unless the block has it
+  // already. Throws CUDA_ERROR_OUT_OF_MEMORY.
   void back(Address begin);
-  // Called when the GPU reaches the nodes. Returns false if there is no memory at `begin`, or the memory is
-  // not in the required state.
+  // Called when the GPU reaches an allocation node or a free node. Return false if there is no memory at
+  // `begin`, or if the memory is in use already (begin_use) or not in use (end_use).
   bool begin_use(Address begin);
   bool end_use(Address begin);
   // Frees physical memory that is not in use.

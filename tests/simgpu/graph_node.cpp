@@ -11,7 +11,8 @@
 namespace sharedgpu::simgpu {
 namespace {
 
-// Events of graphs count at the launch, see api_graph_exec.cpp.
+// Event nodes do nothing when they run: api_graph_exec.cpp waits for their events, and records them, around
+// the launch of the whole graph.
 Work work_for(const EventParameters& event) {
   return {event.waits ? CU_GRAPH_NODE_TYPE_WAIT_EVENT : CU_GRAPH_NODE_TYPE_EVENT_RECORD, nullptr};
 }

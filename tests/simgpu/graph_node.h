@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of graph nodes, as programs give and query them.
+// The parameters of graph nodes, as programs set and query them.
 #pragma once
 
 #include <cuda.h>
@@ -17,7 +17,7 @@ struct KernelParameters {
   CUfunction function = nullptr;  // or a CUkernel
   std::array<unsigned, 7> numbers{};
   Arguments arguments;
-  std::map<unsigned, CUlaunchAttributeValue> attributes = {};  // those that were set
+  std::map<unsigned, CUlaunchAttributeValue> attributes = {};  // the attributes that the program has set
 };
 struct EventParameters {
   CUevent event = nullptr;
@@ -44,8 +44,8 @@ Work copy_node_work(const CUDA_MEMCPY3D& copy);
 inline CUgraphNode node_handle(const Node* node) {
   return reinterpret_cast<CUgraphNode>(const_cast<Node*>(node));
 }
-// The node with this handle, in any graph that exists. Throws CUDA_ERROR_INVALID_VALUE. Call it with the
-// order lock held.
+// The node with this handle, in any graph. Throws CUDA_ERROR_INVALID_VALUE if there is none. Call this with
+// the order lock held.
 std::shared_ptr<Node> find_node(CUgraphNode handle);
 // An order in which the nodes can run.
 std::vector<Node*> run_order(const Graph& graph);

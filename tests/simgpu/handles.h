@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The live objects behind one kind of CUDA handle. A stale or invented handle causes an error, not a crash.
+// The objects of one kind of CUDA handle, such as all streams. A stale or invented handle causes an error,
+// not a crash.
 #pragma once
 
 #include <memory>

@@ -29,7 +29,7 @@ Address Heap::take_from_device(Bytes size) {
   return begin;
 }
 
-// Takes a kept block of exactly this size.
+// Takes a kept block of exactly this size, or a new block from the device if there is none.
 Address Heap::take_large(Bytes size) {
   const auto kept = std::ranges::find(kept_, size, &std::pair<const Address, Bytes>::second);
   return kept == kept_.end() ? take_from_device(size) : kept_.extract(kept).key();

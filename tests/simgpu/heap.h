@@ -27,12 +27,12 @@ class Heap {
   bool free(Address begin);
   // The allocation that contains `at`, with the requested size.
   std::optional<Range> find(Address at) const;
-  // Gives another device access to all memory of the heap, now and later.
+  // Sets the access of another device to all memory of the heap, including memory that is allocated later.
   void set_access(int device, Access access);
-  // Freed memory stays in the heap as long as the heap reserves at most this much.
+  // The heap keeps freed large blocks while reserved() is at most the threshold.
   void set_threshold(Bytes threshold);
   Bytes threshold() const;
-  // Returns free memory to the device while the heap reserves more than `keep`.
+  // Returns free memory to the device until reserved() is at most `keep`, or no more memory is free.
   void trim(Bytes keep);
   Bytes used() const;      // bytes that the program requested
   Bytes reserved() const;  // bytes taken from the device

@@ -16,7 +16,7 @@ struct AttributeValue {
   int value;
 };
 
-// Other attributes below CU_DEVICE_ATTRIBUTE_MAX are 0: the feature is missing.
+// Attributes below CU_DEVICE_ATTRIBUTE_MAX that this table lacks are 0: the device lacks the feature.
 constexpr AttributeValue kAttributes[] = {
     {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024},
     {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, 1024},

@@ -14,7 +14,7 @@ inline constexpr int kDriverVersion = 13000;
 inline constexpr int kComputeMajor = 9;
 inline constexpr int kComputeMinor = 0;
 
-// The UUID of the device, which is the same for all processes that share the state.
+// The UUID of the device. It is the same in all processes that share the state.
 CUuuid device_uuid(const std::string& state);
 // "GPU-xxxxxxxx-xxxx-...", as NVML and CUDA_VISIBLE_DEVICES write it.
 std::string uuid_text(const CUuuid& uuid);

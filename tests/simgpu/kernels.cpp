@@ -20,7 +20,7 @@ std::vector<Range> nowhere(Arg) { return {}; }
 Bytes no_traffic(Arg) { return {}; }
 Nanoseconds no_extra(Arg) { return {}; }
 
-// For kernels whose first parameters are a pointer and a count of 64-bit words.
+// These functions are for kernels whose first parameters are a pointer and a count of 64-bit words.
 std::vector<Range> buffer(Arg a) { return {{a[0], word_bytes(a[1], 8)}}; }
 Bytes written(Arg a) { return word_bytes(a[1], 8); }
 Bytes read_and_written(Arg a) { return word_bytes(a[1], 16); }
@@ -65,7 +65,7 @@ CUresult gather_sum(Arg a, const Reach& reach) {
   return CUDA_SUCCESS;
 }
 
-// The ranges to which a table of a[1] pointers leads, each with a[2] words.
+// The ranges to which the table of pointers at a[0] points: a[1] ranges of a[2] words each.
 std::vector<Range> gathered(Arg a) {
   std::vector<Range> ranges;
   for (std::uint64_t i = 0; i < a[1]; ++i) ranges.push_back({words(a[0])[i], word_bytes(a[2], 8), false});
@@ -102,8 +102,8 @@ CUresult store_word(Arg a, const Reach&) {
   return CUDA_SUCCESS;
 }
 
-// For the fingerprint kernel, whose parameters are: range, count of parts, address of the results, stamp,
-// key.
+// These functions are for the fingerprint kernel. Its parameters are: range, count of parts, address of the
+// results, stamp, key.
 Bytes looked_at(Arg a) { return {a[1] * fingerprint::kPart.count}; }
 
 CUresult take_fingerprint(Arg a, const Reach&) {
@@ -118,9 +118,7 @@ CUresult take_fingerprint(Arg a, const Reach&) {
 CUresult nothing(Arg, const Reach&) { return CUDA_SUCCESS; }
 CUresult trap(Arg, const Reach&) { return CUDA_ERROR_LAUNCH_FAILED; }
 
-// One line per kernel: name, parameter sizes, ranges known before it runs, effect, bytes moved, additional
-// time, ranges that a table of pointers leads to, and how often the kernel reads each byte that it only
-// reads.
+// One entry for each kernel, with the fields of struct Kernel.
 const Kernel kKernels[] = {
     {"pattern_fill", {8, 8, 8, 8}, buffer, pattern_fill, written, no_extra},
     {"pattern_step", {8, 8, 8}, buffer, pattern_step, read_and_written, no_extra},
@@ -158,7 +156,7 @@ const Kernel kKernels[] = {
      [](Arg a) { return word_bytes(a[1] * a[2], 16); },
      no_extra,
      stepped},
-    // Caches take seven of eight reads of the operand while it lies in device memory.
+    // While the operand is in device memory, caches serve seven of eight reads of it.
     {"pattern_product",
      {8, 8, 8, 8, 8},
      [](Arg a) {

@@ -14,7 +14,7 @@
 
 namespace sharedgpu::simgpu {
 
-// One launch: the parameters as one packed buffer, each at its natural alignment.
+// The arguments of one launch, in one buffer. Each argument is at its natural alignment.
 class Arguments {
  public:
   Arguments() = default;
@@ -33,20 +33,20 @@ class Arguments {
 // The offset of parameter `index`, given the sizes of all parameters.
 std::size_t parameter_offset(const std::vector<std::size_t>& sizes, std::size_t index);
 
-// For kernels that follow pointers in device memory: announces an access. Returns false if the address is not
-// accessible; the kernel must then return CUDA_ERROR_ILLEGAL_ADDRESS.
+// A kernel that follows pointers in device memory calls this function before it accesses a range. The
+// function returns false if the range is not accessible; the kernel must then return
+// CUDA_ERROR_ILLEGAL_ADDRESS.
 using Reach = std::function<bool(const Range&)>;
 
 struct Kernel {
   const char* name;
-  std::vector<std::size_t> parameters;  // sizes of the parameters in bytes
-  std::vector<Range> (*ranges)(const Arguments&);
+  std::vector<std::size_t> parameters;             // sizes of the parameters in bytes
+  std::vector<Range> (*ranges)(const Arguments&);  // the ranges that are known before the kernel runs
   CUresult (*run)(const Arguments&, const Reach&);
-  // Bytes of device memory moved, and additional time.
-  Bytes (*traffic)(const Arguments&);
-  Nanoseconds (*extra)(const Arguments&);
-  // The ranges that the kernel reaches through a table of pointers, which is the first of `ranges`; null if
-  // the kernel has no such table.
+  Bytes (*traffic)(const Arguments&);      // bytes of device memory that the kernel reads and writes
+  Nanoseconds (*extra)(const Arguments&);  // time that the kernel takes in addition to its traffic
+  // The ranges that the kernel reaches through a table of pointers. The table itself is the first of
+  // `ranges`. Null if the kernel has no such table.
   std::vector<Range> (*reached)(const Arguments&) = nullptr;
   // The number of times that the kernel reads each byte that it only reads. A GPU has caches for its own
   // memory, but memory of the host crosses the bus each time.

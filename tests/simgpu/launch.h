@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The common parts of a launch and a graph's kernel node.
+// Functions that launches and kernel nodes of graphs share.
 #pragma once
 
 #include "tests/simgpu/driver.h"
@@ -13,7 +13,7 @@ struct Dimensions {
 };
 
 std::shared_ptr<Function> find_function(CUfunction handle);
-// The function of a launch, which also takes a CUkernel in place of its CUfunction.
+// The function to launch. `handle` may be a CUkernel, too, as in cuLaunchKernel.
 std::shared_ptr<Function> find_launchable(CUfunction handle);
 // Throws CUDA_ERROR_INVALID_VALUE if the device does not support such a grid.
 void check_grid(Dimensions grid, Dimensions block);

@@ -84,8 +84,8 @@ void Managed::to_host(Page& page) {
   device_.drop_managed(kPage);
 }
 
-// If other processes have taken memory from this process's pages, its least recently used pages are on the
-// host.
+// `left` is the managed memory of this process that the device still has. If it is less than resident_, other
+// memory has taken the place of pages of this process: counts the least recently used pages as on the host.
 void Managed::notice_what_left(Bytes left) {
   if (resident_ <= left) return;
   std::vector<Page*> here;
@@ -100,8 +100,8 @@ void Managed::notice_what_left(Bytes left) {
   }
 }
 
-// Returns the number of bytes that moved. Pages for which the device has no memory stay where they are, and
-// are accessed remotely.
+// Returns the number of bytes that moved from the host. Pages for which the device has no memory stay on the
+// host, where the device accesses them over the bus.
 Bytes Managed::to_device(const Range& range) {
   const std::vector<Page*> pages = pages_of(range);
   if (pages.empty()) return {};
@@ -121,7 +121,7 @@ Bytes Managed::to_device(const Range& range) {
     page->place = Place::device;
   }
   device_.drop_managed(room);
-  notice_what_left(device_.managed());  // pages of this process may have been moved out
+  notice_what_left(device_.managed());  // take_managed() may have moved out pages of this process
   return moved;
 }
 

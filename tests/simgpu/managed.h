@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Managed memory of one device: the program and kernels access it wherever its pages are.
+// Managed memory of one device. The program and kernels can access each page, whether it is on the host or on
+// the device.
 //
-// A page has no memory yet, or lies on the host, or on the device, where it takes device memory. Work moves
-// the pages that it touches to its device, and a prefetch does the same; if the device is full, other managed
-// pages of any process leave it, least recently used first. The device counts the bytes that work moves to it
-// without a prefetch. Accesses by the program's CPU code are not noticed, and move no pages. Safe from any
-// thread.
+// A page is nowhere until it is first used. From then on, it is on the host, or on the device, where it takes
+// device memory. Kernels, copies, memsets and prefetches move the pages that they use to the device. If the
+// device is full, other managed pages of any process leave it, least recently used first. The device counts
+// the bytes that page faults move to it, and the bytes that leave it to make room. Accesses by the program's
+// CPU code move no pages, and do not count as uses. Safe from any thread.
 #pragma once
 
 #include <map>
@@ -33,9 +34,9 @@ class Managed {
   // The allocation that contains `at`, with the requested size.
   std::optional<Range> find(Address at);
 
-  // Called for ranges that work on the device needs: their pages come by faults.
+  // Moves the pages of a range to the device, as the page faults of a kernel do. Ignores other memory.
   void touch(const Range& range);
-  // Prefetches; returns the number of bytes moved.
+  // Prefetches the range to the device or to the host. Returns the number of bytes that moved.
   Bytes bring(const Range& range);
   Bytes send_away(const Range& range);
 
@@ -43,7 +44,7 @@ class Managed {
   enum class Place { nowhere, host, device };
   struct Page {
     Place place = Place::nowhere;
-    std::uint64_t touched = 0;  // the time of the last touch, by a count of touches
+    std::uint64_t touched = 0;  // the value of `touches_` at the last touch
   };
   struct Block {
     Bytes size;
@@ -52,7 +53,7 @@ class Managed {
   };
   using Blocks = std::map<Address, Block>;
 
-  // Call this with the lock held.
+  // Call these functions with the lock held.
   Blocks::iterator block_at(Address at);
   std::vector<Page*> pages_of(const Range& range);
   Bytes to_device(const Range& range);

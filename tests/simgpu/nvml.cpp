@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libnvidia-ml.so.1 of the simulated GPU: its memory and the processes that use it, as nvml.h describes the
-// calls. The results of wrong calls follow nvml.h, too; they were not measured.
+// libnvidia-ml.so.1 of the simulated GPU. It reports the GPU's memory and the processes that use the GPU. The
+// results, also those of wrong calls, follow nvml.h; they were not measured.
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,20 +40,20 @@ struct Utilization {
 struct Gpu {
   std::string state;
   simgpu::SharedDevice* device = nullptr;
-  // As of the last query of the utilization.
+  // The values at the last query of the utilization.
   simgpu::TimePoint looked{};
   Nanoseconds busy{};
   unsigned percent = 0;
 };
 
-// Created by the first nvmlInit, and never changed; includes absent devices.
+// All devices of SIMGPU_DEVICES, absent ones included. nvmlInit adds devices and never removes any.
 std::vector<Gpu>& gpus() {
   static auto* made = new std::vector<Gpu>;
   return *made;
 }
 std::atomic<unsigned> users{0};
 std::atomic<bool> has_events{true};
-// The devices that the last start of NVML has found.
+// Indices in gpus(): the devices that were not absent when NVML was last started.
 std::vector<std::size_t> found;
 
 Device handle(std::size_t index) { return reinterpret_cast<Device>(&gpus()[index]); }
@@ -70,7 +70,7 @@ Result check(Device device, bool arguments) {
   const simgpu::Presence now = gpu(device).device->presence();
   return now == simgpu::Presence::lost || now == simgpu::Presence::absent ? kLost : kSuccess;
 }
-// Like check(), but for queries that a device does not answer if it needs a reset.
+// Like check(), for queries that NVML does not answer while the device needs a reset.
 Result check_usable(Device device, bool arguments) {
   if (Result wrong = check(device, arguments)) return wrong;
   return gpu(device).device->presence() == simgpu::Presence::unusable ? kResetRequired : kSuccess;
@@ -195,7 +195,7 @@ EXPORT Result nvmlDeviceGetUUID(Device device, char* text, unsigned int room) {
   return copy_text(text, room, simgpu::uuid_text(simgpu::device_uuid(gpu(device).state)));
 }
 
-// The numbers of the device files on a host with these devices.
+// The minor number of the device file, /dev/nvidiaN. All devices count, absent ones included.
 EXPORT Result nvmlDeviceGetMinorNumber(Device device, unsigned int* minor) {
   if (Result wrong = check(device, minor != nullptr)) return wrong;
   *minor = static_cast<unsigned int>(&gpu(device) - gpus().data());
@@ -259,7 +259,7 @@ EXPORT Result nvmlDeviceGetTotalEccErrors(Device device, int kind, int counter, 
   return kSuccess;
 }
 
-// A model of the power: kIdleWatts always, and kBusyWatts more while a kernel runs.
+// The device uses kIdleWatts always, and kBusyWatts more while a kernel runs.
 EXPORT Result nvmlDeviceGetTotalEnergyConsumption(Device device, unsigned long long* millijoules) {
   constexpr double kIdleWatts = 60;
   constexpr double kBusyWatts = 300;
@@ -271,8 +271,8 @@ EXPORT Result nvmlDeviceGetTotalEnergyConsumption(Device device, unsigned long l
   return kSuccess;
 }
 
-// The part of the time since the last call that kernels ran on the device; since the device's creation at the
-// first call.
+// `rates->gpu` is the percentage of the time since the last call in which kernels ran on the device. The
+// first call counts from the creation of the device's state.
 EXPORT Result nvmlDeviceGetUtilizationRates(Device device, Utilization* rates) {
   if (Result wrong = check(device, rates != nullptr)) return wrong;
   Gpu& its = gpu(device);

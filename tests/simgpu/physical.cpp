@@ -19,13 +19,13 @@ namespace {
 constexpr char kName[] = "simgpu-memory";
 constexpr char kFile[] = "/memfd:simgpu-memory";  // the name in /proc
 
-// The position of a shared descriptor encodes the piece's offset and size, in granules of 2 MiB.
+// The file position of a shared descriptor encodes the piece's offset and size, in granules of 2 MiB.
 constexpr unsigned kGranuleBits = 21;
 off_t position_of(std::uint64_t offset, Bytes size) {
   return static_cast<off_t>(offset >> kGranuleBits | size.count >> kGranuleBits << 32);
 }
 
-// Opens the file again, since a duplicate of the descriptor would share the position.
+// Opens the file again, since a duplicate of the descriptor would share its file position.
 UniqueFd reopen(int file) {
   char path[64];
   std::snprintf(path, sizeof path, "/proc/self/fd/%d", file);

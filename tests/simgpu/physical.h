@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The physical memory of one device that this process has allocated.
 //
-// It lies in one memfd. Released memory is scrubbed at once, and its pages are reused by this process: the
-// host allocates a page only once, so a simulated eviction costs about as much as a real one. Safe from any
-// thread.
+// The memory is one memfd. Released memory is zeroed at once, and this process reuses its pages. So the
+// host allocates each page only once, and a simulated eviction costs about as much as a real one. Safe from
+// any thread.
 //
-// A piece is shared with other processes by a descriptor: the memfd is opened once more, and the position of
-// this open file identifies the piece. A shared piece is charged once for all its holders, and its offset in
-// the memfd is not reused.
+// A process shares a piece by sending a descriptor. For each descriptor, the memfd is opened once more, and
+// the file position of the descriptor encodes the offset and size of the piece. A shared piece is charged
+// once for all processes that hold it, and its offset in the memfd is not reused.
 #pragma once
 
 #include <cstdint>
@@ -51,8 +51,8 @@ class Physical {
 
  private:
   std::shared_ptr<PhysicalStore> store_;  // null if the piece is imported
-  SharedDevice* device_ = nullptr;        // the device of a shared piece
-  int number_ = 0;                        // number of an imported piece's device
+  SharedDevice* device_ = nullptr;        // the device of an imported or shared piece
+  int number_ = 0;                        // the device number of an imported piece
   UniqueFd imported_;
   std::uint64_t offset_;
   Bytes size_;
@@ -90,7 +90,7 @@ class PhysicalStore : public std::enable_shared_from_this<PhysicalStore> {
   int file_;
   std::mutex mutex_;
   std::uint64_t file_size_ = 0;
-  std::map<Bytes, std::vector<std::uint64_t>> free_;  // scrubbed pieces by size
+  std::map<Bytes, std::vector<std::uint64_t>> free_;  // offsets of free pieces, by size; they are zeroed
 };
 
 }  // namespace sharedgpu::simgpu

@@ -55,7 +55,7 @@ std::optional<std::vector<PtxEntry>> parse_ptx(const std::string& text) {
     PtxEntry entry{at(++i), {}};
     ++i;
     if (at(i) == "(") {
-      // .param [.align N] .TYPE NAME[N], ...
+      // The syntax of a parameter: .param [.align N] .TYPE NAME[N]
       std::size_t size = 0;
       for (++i; at(i) != ")"; ++i) {
         if (i >= tokens.size()) return std::nullopt;

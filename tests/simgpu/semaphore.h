@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An external semaphore: a timeline, which is the first eight bytes of a file. The other process that uses
-// the semaphore maps the same file.
+// An external timeline semaphore. Its value is the first eight bytes of a file. Another process that uses the
+// semaphore maps the same file.
 #pragma once
 
 #include <atomic>

@@ -14,7 +14,7 @@ namespace sharedgpu::simgpu {
 
 inline constexpr unsigned kMostDevices = 8;
 
-// "The n-th call of `function` returns `error`", or every call from the n-th on.
+// Call number `first` of `function` returns `error`; if `onwards`, all later calls do, too.
 struct CallFault {
   std::string function;  // without version and stream suffix: cuMemAlloc, not cuMemAlloc_v2
   std::uint64_t first = 1;

@@ -27,10 +27,10 @@ constexpr std::size_t kPieces = 1024;
 constexpr std::size_t kHolders = 16;  // most holders of a piece
 constexpr std::size_t kReports = 16;
 constexpr std::uint64_t kDoubleBitError = 2;  // nvmlEventTypeDoubleBitEccError
-// The interval at which a waiter checks whether the engine's owner still lives.
+// The interval at which a process that waits for an engine checks whether the engine's owner still runs.
 constexpr Nanoseconds kPatience{5'000'000};
 
-// The position of the locks that identify living processes, one byte each, beyond the end of the file.
+// The position of the first lock. Each living process holds a lock on one byte beyond the end of the file.
 constexpr off_t kLocks = off_t{1} << 40;
 
 struct flock lock_of(short type, std::uint64_t number) {
@@ -108,7 +108,7 @@ struct SharedDevice::State {
   Bytes copied_out;
   Bytes paged;
   TimePoint created;
-  Nanoseconds busy;  // of the compute engine, including the work that it is doing
+  Nanoseconds busy;  // working time of the compute engine, including the whole of its current work
   std::atomic<Presence> presence;
   std::atomic<std::uint64_t> generation;
   std::atomic<std::uint64_t> ecc_errors;
@@ -122,8 +122,8 @@ struct SharedDevice::State {
 class SharedDevice::Lock {
  public:
   explicit Lock(State* state) : state_(state) {
-    // Every field is written atomically and "used" is always computed anew, so nothing needs repair when the
-    // owner dies.
+    // The fields do not depend on each other, and used() always computes its sum anew. So nothing needs
+    // repair if a process dies while it holds the lock.
     if (pthread_mutex_lock(&state_->mutex) == EOWNERDEAD) pthread_mutex_consistent(&state_->mutex);
   }
   ~Lock() { pthread_mutex_unlock(&state_->mutex); }
@@ -149,7 +149,8 @@ SharedDevice* SharedDevice::open(const std::string& path, const Bytes* memory, s
   if (!file) return fail("cannot open the state of the simulated GPU");
   while (flock(file.get(), LOCK_EX) != 0)
     if (errno != EINTR) return fail("cannot lock");
-  // The mapping keeps the open file, and with it the lock, alive: closing the descriptor would not unlock.
+  // `unlock` is needed because the mapping keeps the file open, and with it the lock, after the descriptor is
+  // closed.
   struct Unlock {
     int fd;
     ~Unlock() { flock(fd, LOCK_UN); }
@@ -197,14 +198,12 @@ SharedDevice* SharedDevice::open(const std::string& path, const Bytes* memory, s
     if (!device->register_self()) return fail("cannot lock");
     device->own_record();
   }
-  // The mapping keeps the open file, and with it the lock, alive after our descriptor is closed, so this
-  // function must unlock.
   flock(file.get(), LOCK_UN);
   return device;
 }
 
-// The mapping keeps the open file alive, and the open file keeps the lock. So the lock lasts until this
-// process ends or executes another program, even if the process closes its descriptors.
+// The mapping keeps the file open, and the open file keeps the lock. So the lock lasts until this process
+// ends or executes another program, even if the process closes its descriptors.
 bool SharedDevice::register_self() {
   const Process own{getpid(), ++state_->processes};
   UniqueFd file(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
@@ -327,7 +326,8 @@ bool SharedDevice::charge(Bytes memory, Bytes contexts) {
   return true;
 }
 
-// Moves nothing if moving out all managed memory would not suffice.
+// Moves managed memory out until `size` bytes are free. If even all managed memory would not suffice, moves
+// nothing and returns false.
 bool SharedDevice::make_room(Bytes size) {
   Bytes managed;
   for (const auto& record : state_->records) managed += record.managed;

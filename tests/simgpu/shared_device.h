@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device that all processes with one SIMGPU_STATE share: its memory limit and its engines.
+// The device that all processes with the same SIMGPU_STATE share: its memory limit and its engines.
 //
-// The state is a mapped file. Each process owns one record of the state; "used" is the sum over the records
-// of living processes, so that the memory of a killed process is free at the next query. Locks identify
-// living processes, since pids mean nothing in another PID namespace. All members may be called from any
-// thread.
+// The state is a mapped file. Each process owns one record of the state. The used memory is the sum over the
+// records of living processes and over the shared pieces, so the memory of a killed process is free at the
+// next allocation or query. A living process is recognized by its lock on the file, since its pid means
+// nothing in another PID namespace. All members may be called from any thread.
 #pragma once
 
 #include <cuda.h>
@@ -55,7 +55,7 @@ struct DeviceView {
   std::uint64_t kernels = 0;
   Bytes copied_in;
   Bytes copied_out;
-  Bytes paged;  // managed memory that moved without a prefetch
+  Bytes paged;  // managed memory that page faults moved to the device, or that left it to make room
   std::vector<ProcessUse> processes;
 };
 
@@ -78,9 +78,9 @@ class SharedDevice {
   bool charge(Bytes memory, Bytes contexts = {});
   void give_back(Bytes memory, Bytes contexts = {});
 
-  // Managed memory of this process on the device. Managed memory never blocks other memory: an allocation
-  // makes managed pages leave, first those of the process whose last access is the oldest. Allocates as much
-  // as fits.
+  // Allocates as much of `size` as fits for this process's managed memory, and returns the number of bytes.
+  // Any allocation on the device may make managed pages leave, first those of the process whose last access
+  // is the oldest.
   Bytes take_managed(Bytes size);
   void drop_managed(Bytes size);
   // The managed memory of this process that is still on the device. touch_managed() also records an access.
@@ -91,8 +91,8 @@ class SharedDevice {
   // Turns memory of this process into a piece that other processes may hold, too. The piece is charged once
   // for all holders. Returns false if there are too many pieces.
   bool share(const SharedPiece& piece, Bytes size);
-  // Adds a reference of this process to the piece. Returns false if no process had a reference any more, and
-  // the device has no memory left for the piece.
+  // Adds a reference of this process to the piece. If no other process has a reference any more, the piece is
+  // charged again; returns false if the device has no memory left for it.
   bool hold(const SharedPiece& piece, Bytes size);
   // Returns true if any process holds the piece.
   bool is_held(const SharedPiece& piece);
@@ -100,20 +100,20 @@ class SharedDevice {
   // more.
   bool let_go(const SharedPiece& piece);
 
-  // Waits until `engine` is free and holds it for `duration` from then on. Returns the time at which the hold
-  // began; does not wait for its end.
+  // Waits until `engine` is free, and then occupies it for `duration`. Returns the time at which the
+  // occupation began, without waiting for its end.
   TimePoint occupy(Engine engine, Nanoseconds duration);
   void count_kernel();
   void count_copy(Engine engine, Bytes size);
 
   Presence presence() const;
-  // If the device is lost or removed, the processes that used it have lost it for good, and their memory on
-  // it is free.
+  // If the device becomes lost or absent, the processes that use it lose it for good, and their memory on it
+  // is free.
   void set_presence(Presence presence);
   std::uint64_t generation() const;  // raised with each loss of the device
   void report(const Report& report);
   std::uint64_t reports() const;  // the number of reports so far
-  // The report with this number, from 0 on; old reports are forgotten.
+  // The report with this number. The first report has number 0; only the newest reports are kept.
   Report report_at(std::uint64_t number) const;
   std::uint64_t ecc_errors() const;  // ECC errors since the device was last lost
 
@@ -132,7 +132,7 @@ class SharedDevice {
   class Census;
   struct Process {
     std::int64_t pid = 0;
-    std::uint64_t number = 0;  // index among all processes that have used this state
+    std::uint64_t number = 0;  // counts from 1 the processes that have used this state
     bool operator==(const Process&) const = default;
   };
   SharedDevice(State* state, std::string path, std::uint64_t inode)

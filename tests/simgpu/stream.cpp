@@ -36,7 +36,8 @@ CUresult run(const Task& task, Context& context) {
     result = error.code;
   } catch (...) {
   }
-  // The later nodes of a graph are queued until the graph ends.
+  // While a graph's first nodes run, its later nodes are still queued. So the queued use may have been torn
+  // during the run.
   return result == CUDA_SUCCESS && space.torn(task.queued) ? CUDA_ERROR_ILLEGAL_ADDRESS : result;
 }
 
@@ -118,8 +119,8 @@ void add_node(const StreamPtr& stream, Work work) {
   stream->capture->graph->nodes.push_back(std::move(node));
 }
 
-// Throws if work in the legacy stream would be ordered after work that is only captured. Call this with the
-// lock held.
+// Throws, and invalidates the captures, if work in the legacy stream would have to wait for work that is
+// being captured. Call this with the lock held.
 void forbid_implicit_dependency(const Stream& stream) {
   bool found = false;
   for (const StreamPtr& other : stream.context->streams) {
@@ -139,7 +140,7 @@ void close_capture(const CapturePtr& capture) {
   std::erase(open_captures(), capture);
 }
 
-// Returns true if the origin stream has joined the last node of every stream.
+// Returns true if the origin stream has joined all other streams of the capture.
 bool all_joined(const Capture& capture) {
   std::set<const Node*> open;
   for (const auto& node : capture.graph->nodes) {

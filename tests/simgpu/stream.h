@@ -2,8 +2,8 @@
 // Streams, events, captures and graphs, and the order of their work.
 //
 // One lock, order_lock(), guards all of these objects. A task is ordered after the task before it in its
-// stream, and after the tasks for which it must wait. A task waits only for older tasks, so no tasks wait for
-// each other in a circle. Each stream has one worker thread, started with its first task.
+// stream, and after the tasks for which it must wait. A task waits only for older tasks, so tasks never wait
+// for each other in a circle. Each stream has one worker thread, which starts at the stream's first task.
 #pragma once
 
 #include <cuda.h>
@@ -28,14 +28,14 @@ struct Use;
 
 struct NodeParameters;
 
-// A unit of work in a stream or a graph node.
+// The work of one task of a stream, or of one node of a graph.
 struct Work {
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
   std::function<CUresult(Context&)> run;  // called without any lock
   std::uint64_t memory = 0;               // the memory's address if this is an allocation node, else 0
   std::function<std::vector<Range>()> ranges =
       {};  // the ranges that are known before the work runs; may be null
-  std::shared_ptr<const NodeParameters> parameters = {};  // null if a node with this work has none
+  std::shared_ptr<const NodeParameters> parameters = {};  // null if this kind of work has no parameters
 };
 
 struct Task {
@@ -53,19 +53,20 @@ struct Graph;
 struct Node {
   Work work;
   std::vector<Node*> after;
-  std::shared_ptr<Graph> child = {};  // of a child graph node
+  std::shared_ptr<Graph> child = {};  // the child graph if this is a child graph node, else null
 };
 
 struct Graph {
   std::vector<std::shared_ptr<Node>> nodes;
 };
 
-// A node of an executable graph. The program names it by the node of the graph that was instantiated.
+// A node of an executable graph. The program identifies the node by the handle of `original`, the node of the
+// graph from which the executable graph was made.
 struct ExecNode {
   const Node* original = nullptr;
   Work work;
   bool enabled = true;
-  std::vector<ExecNode> children = {};  // of a child graph node
+  std::vector<ExecNode> children = {};  // the nodes of the child graph if this is a child graph node
 };
 
 struct GraphExec {
@@ -122,9 +123,10 @@ std::mutex& order_lock();
 CUresult sticky_error();
 void fail_process(CUresult error);
 
-// The functions below take the lock unless they say "with the lock", and throw Error.
+// The functions below throw Error. They take the lock, except those that must be called with the lock held.
 
-// Adds `work` to the stream, or to the graph if the stream is being captured (and returns null).
+// Adds `work` to the stream and returns its task. If the stream is being captured, adds `work` to the graph
+// instead and returns null.
 TaskPtr submit(const StreamPtr& stream, Work work);
 // Waits for the task. A null task is already done. Returns the sticky error.
 CUresult wait(const TaskPtr& task);

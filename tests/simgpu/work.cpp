@@ -14,12 +14,12 @@ namespace {
 constexpr Nanoseconds kWaitStep = std::chrono::microseconds(20);
 constexpr std::size_t kPiece = std::size_t{4} << 20;
 
-// Managed memory moves to its device by faults. Other devices access it remotely.
+// If the range is managed memory of range.device, moves its pages there, as page faults do. Managed memory of
+// other devices does not move; range.device accesses it over the bus.
 void page_in(const Range& range) { driver().gpu(range.device).managed->touch(range); }
 
-// Holds a Use during the work. The Use begins earlier if the work only waits for the device, since a real GPU
-// may already run the work then. end() returns false if the ranges were unmapped, or used by conflicting
-// work, meanwhile.
+// Holds a Use while work waits for the device and runs. The Use includes the waiting, since a real GPU may
+// already run the work at that time. end() returns false if the Use was torn.
 class UseGuard {
  public:
   explicit UseGuard(const std::vector<Range>& ranges) : use_(driver().space->begin_use(ranges)) {}
@@ -44,8 +44,8 @@ std::vector<Range> on(int device, std::vector<Range> ranges) {
   return ranges;
 }
 
-// Adds the ranges to which a table of pointers in device memory leads, which is the first of `ranges`.
-// Returns false if the kernel cannot read the table.
+// If the kernel has a table of pointers, which is the first of `ranges`, adds the ranges that the table
+// points to. Returns false if the kernel cannot read the table.
 bool add_reached(int device, const Kernel& kernel, const Arguments& arguments, std::vector<Range>& ranges) {
   if (kernel.reached == nullptr) return true;
   UseGuard use({ranges.front()});
@@ -80,7 +80,8 @@ CUresult run_kernel(const Context& context, const Kernel& kernel, const Argument
   TimePoint start = device.occupy(Engine::compute, duration);
   device.count_kernel();
   use.page_in();
-  // The effect comes last, so that a premature read sees the old contents.
+  // The kernel changes memory only at the end of its duration, so that a read that does not wait for it sees
+  // the old contents.
   sleep_until(start + duration);
   if (d.is_lost(context.device())) return lost_error();
   CUresult result = CUDA_SUCCESS;
@@ -95,8 +96,8 @@ CUresult run_kernel(const Context& context, const Kernel& kernel, const Argument
   return result;
 }
 
-// Cuts `height` rows of `width` bytes into pieces. Spreads the calls piece(row, offset, size) evenly over the
-// duration.
+// Divides `height` rows of `width` bytes into pieces, and calls piece(row, offset, size) for each. The calls
+// are spread evenly over the duration. Returns false if a call returned false or the device is lost.
 template <class Piece>
 bool in_pieces(int device, std::size_t width, std::size_t height, TimePoint start, Nanoseconds duration,
                Piece&& piece) {
@@ -127,7 +128,7 @@ CUresult run_copy(const Context& context, const CopyPlan& plan) {
   SharedDevice& device = *d.gpu(context.device()).shared;
   const bool to_mapped = d.space->reservation_at(plan.target).has_value();
   const bool from_mapped = d.space->reservation_at(plan.source).has_value();
-  // Bytes of each side that lie on the host, and bytes of the copy that cross the bus.
+  // Returns how many bytes of one side of the copy are on the host.
   auto on_host = [&](bool mapped, const Range& range) {
     return mapped ? std::min(d.space->bytes_on_host(range), plan.size()) : plan.size();
   };

@@ -24,7 +24,7 @@ struct CopyPlan {
   // The devices whose access rights apply: the context's device, or for cuMemcpyPeer its two devices.
   int target_device = 0;
   int source_device = 0;
-  std::shared_ptr<std::vector<char>> staging;  // keeps `source` alive
+  std::shared_ptr<std::vector<char>> staging;  // the memory at `source`, if it is a copy of the program's
 
   Bytes size() const { return {width * height}; }
   Range target_range() const {
@@ -51,11 +51,11 @@ Work copy_work(CopyPlan plan);
 Work set_work(SetPlan plan);
 // Runs the works of a graph one after the other.
 Work graph_work(std::vector<Work> works);
-// Moves the pages of managed memory of `range.device` to this device, or to the host.
+// Prefetches managed memory of `range.device` to this device, or to the host.
 Work prefetch_work(const Range& range, bool to_device);
 
-// Writes a word of memory, or waits for its value. Streams wait for each other by means of such words, also
-// between processes. `how` is a CUstreamWaitValue_flags.
+// write_work() writes a word of memory. wait_work() waits until the word has the value, compared by `how`, a
+// CUstreamWaitValue_flags. By such words, streams wait for each other, even in different processes.
 Work write_work(Address word, std::uint32_t value);
 Work wait_work(Address word, std::uint32_t value, unsigned how);
 

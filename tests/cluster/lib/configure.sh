@@ -30,8 +30,8 @@ each_node() {
 
 port_answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
-# Prints the first of several consecutive free ports: one for each node, and two more. The ports are below 32768, where
-# the range of ports begins that Linux assigns itself.
+# Prints the first of several consecutive free ports: one for each node, and two more. The ports are below 32768, since
+# Linux itself assigns ports from 32768 on.
 free_ports() {
   local base offset taken count=$((2 + CLUSTER_NODES))
   for _ in {1..100}; do

@@ -76,7 +76,8 @@ start_service() {
   wait_until "${CLUSTER_PATIENCE:-30}" is_ready "$service" || { echo "cluster: $service did not come up" >&2; return 1; }
 }
 
-# Otherwise bats or a pipeline would wait for the daemons, which would keep its descriptors open.
+# Closes all descriptors but the standard ones. If a daemon kept the descriptors of bats or of a pipeline open, bats or
+# the pipeline would wait for the daemon.
 close_inherited_files() {
   local fd
   for fd in /proc/self/fd/*; do

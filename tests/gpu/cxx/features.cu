@@ -52,7 +52,7 @@ std::vector<Word> fetch(const Word* data, Word count) {
   return words;
 }
 
-// Verifies that the words have the values that fill(seed) and then `steps` give them.
+// Verifies that the words have the values of fill(seed), followed by `steps` steps.
 void verify(const Word* data, Word count, Word seed, Word steps, const char* what, Results& results) {
   const std::vector<Word> words = fetch(data, count);
   Word sum = 0;

@@ -15,7 +15,8 @@ static void* (*next_realloc)(void*, size_t);
 static void* (*next_memalign)(size_t, size_t);
 static atomic_ulong calls;
 
-// Memory that dlsym itself may need during its first call.
+// While this thread looks up the real functions (`asking`), dlsym may allocate memory. Such memory comes from
+// `early`.
 static _Thread_local int asking;
 static char early[1 << 16];
 static size_t early_used;
