@@ -172,7 +172,7 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--lost", faults.lost, "lost letters between arbiters, of a thousand")
       ->capture_default_str();
-  app.add_option("--cut", faults.cut, "links that are away for ever: that of two nodes, or all")
+  app.add_option("--cut", faults.cut, "links that never work: the link between two nodes, or all links")
       ->check(CLI::IsMember({"link", "all"}));
   app.add_option("--spread", faults.spread, "seconds within which the processes of a job come")
       ->capture_default_str();

@@ -48,7 +48,7 @@ def wrong(case, run, measured, outcome):
         kind = case.tenants[number].kind
         wanted = measured.get(f"alone: {kind}", outcome)["programs"][0]["result"]
         if program["result"] != wanted:
-            return f"the {kind} of pid {program['pid']} came to {program['result']}, alone to {wanted}"
+            return f"the {kind} of pid {program['pid']} has the result {program['result']}; alone, it has {wanted}"
     return ""
 
 

@@ -50,8 +50,8 @@ DeviceSession* DeviceTable::next_session(CUdevice device) {
   hello.gpu = session::describe(device).gpu;
   Handshake hands = session::shake_hands(settings_.socket, hello, settings_.arbiter_timeout);
   if (hands.result != Handshake::Result::welcome) {
-    say("GPU %d is not managed, because the arbiter %s (%s); it runs as plain CUDA", static_cast<int>(device),
-        hands.result == Handshake::Result::refused ? "refused" : "does not answer",
+    say("GPU %d is not managed, because the arbiter %s (%s); this process uses the GPU with plain CUDA",
+        static_cast<int>(device), hands.result == Handshake::Result::refused ? "refused" : "does not answer",
         hands.result == Handshake::Result::refused ? hands.reason : std::strerror(hands.error));
     return nullptr;
   }

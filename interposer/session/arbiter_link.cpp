@@ -357,7 +357,7 @@ bool ArbiterLink::reconnect() {
       return false;
     }
     if (hands.error == EPROTO || hands.error == EPROTONOSUPPORT) {
-      give_up("it speaks another protocol");
+      give_up("the arbiter speaks another protocol");
       return false;
     }
     if (hands.result != Handshake::Result::welcome) continue;
@@ -372,7 +372,7 @@ bool ArbiterLink::reconnect() {
 
 // Makes the process unmanaged: the turn thread restores evicted memory, and then the gate stays open.
 void ArbiterLink::give_up(const char* reason) {
-  say("the arbiter no longer serves this process (%s); it goes on as plain CUDA", reason);
+  say("the arbiter no longer serves this process (%s); the process continues with plain CUDA", reason);
   lost_since_.store(1, std::memory_order_release);  // stays nonzero, so no thread waits for answers any more
   turns_.allow(kEverything);
   turns_.prepare_host({}, 1);

@@ -34,7 +34,6 @@ contend() {
   start_arbiter
   tenant one late_growth gpu --frugal --bytes 100MiB --more 60MiB --rounds 2
   tenant two late_growth gpu --frugal --bytes 100MiB --more 60MiB --rounds 2
-  progresses_both() { json_is 'sum(t["footprint"] > 0 for t in s["tenants"])' 2; }
   tenant rival hold --bytes 60% --of 256MiB --iterations 200
   all_succeed one two rival
 }

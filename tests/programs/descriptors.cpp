@@ -50,7 +50,7 @@ class OwnFiles {
       std::snprintf(name, sizeof name, "/tmp/sharedgpu-descriptors.XXXXXX");
       files_.push_back(fd);
     }
-    if (sockets_.empty() || files_.empty()) fail("no descriptors to be had");
+    if (sockets_.empty() || files_.empty()) fail("no descriptor is free");
     // Frees as many descriptors as normal work and a reconnection of the library need.
     for (int i = 0; leave_some && i < 6 && !files_.empty(); ++i) {
       close(files_.back());

@@ -321,7 +321,7 @@ int main(int argc, char** argv) {
   programs::CommandLine app("Floods the arbiter from hundreds of connections.");
   Options options;
   app.add_option("--socket", options.socket, "the arbiter's");
-  app.add_option("--gpu", options.gpu, "its UUID; empty: one that nobody has");
+  app.add_option("--gpu", options.gpu, "UUID of the GPU; empty: a GPU that does not exist");
   app.add_option(
          "--kind", options.kind,
          "status: half of them are sessions, the others ask for it and keep the answers; messages: "

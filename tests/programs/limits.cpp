@@ -35,7 +35,7 @@ std::size_t address_space() {
 int main(int argc, char** argv) {
   CommandLine app("Works on the GPU under a limit.");
   std::string what = "threads";
-  app.add_option("--what", what, "threads (needs root: it becomes nobody), or space")
+  app.add_option("--what", what, "threads (needs root: the program becomes user nobody), or space")
       .one_of({"threads", "space"});
   app.parse(argc, argv);
   if (what == "threads") {

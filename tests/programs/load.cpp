@@ -230,7 +230,7 @@ int main(int argc, char** argv) {
   programs::CommandLine app("Sessions that want the GPU from time to time.");
   Options options;
   app.add_option("--sessions", options.sessions, "processes with a session each").between(1, 10'000);
-  app.add_option("--seconds", options.seconds, "for so long").not_negative();
+  app.add_option("--seconds", options.seconds, "how long to work").not_negative();
   app.add_option("--every", options.every, "seconds between two pieces of work, on average").positive();
   app.add_option("--work-ms", options.work_ms, "how long a piece of work takes").not_negative();
   app.add_option("--move-ms", options.move_ms, "how long its memory takes to the GPU, or away")

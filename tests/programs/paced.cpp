@@ -66,7 +66,9 @@ int main(int argc, char** argv) {
   CommandLine app("Does a piece of work in each period, and tells whether it was done in time.");
   Options options;
   app.add_option("--pieces", options.pieces, "how many").positive();
-  app.add_option("--period-ms", options.period_ms, "how often one comes").positive();
+  app.add_option("--period-ms", options.period_ms,
+                 "time from the start of a piece to the start of the next piece")
+      .positive();
   app.add_option("--kernel-ms", options.kernel_ms, "how long it takes on the GPU").positive();
   app.add_option("--deadline-ms", options.deadline_ms, "how soon it is to be done").not_negative();
   app.add_option("--report", options.report, "how it tells").one_of({"pipe", "stderr", "no"});

@@ -20,7 +20,7 @@ void count(int) { signals = signals + 1; }
 }  // namespace
 
 int main(int argc, char** argv) {
-  CommandLine app("Works on the GPU under a rain of signals.");
+  CommandLine app("Works on the GPU while the process gets many signals.");
   std::string bytes = "128MiB";
   std::uint64_t steps = 60;
   app.add_option("--bytes", bytes, "device memory");

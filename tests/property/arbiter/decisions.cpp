@@ -25,7 +25,7 @@ constexpr const char* kUsage =
     "       decisions --record [--threads N] >GOLDEN\n"
     "       decisions --scenarios A-B\n"
     "       decisions --trace N\n"
-    "--loose: only messages, gates and leases count, with their times.\n";
+    "--loose: compares only messages, gates and leases, with their times.\n";
 
 struct Range {
   unsigned first = 0;

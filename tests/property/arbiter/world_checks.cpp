@@ -253,7 +253,7 @@ void World::check_parts(const Snapshot& state) {
 }
 
 void World::check_end() {
-  must(clients_.empty(), "somebody is left");
+  must(clients_.empty(), "the core still has clients");
   const Snapshot state = core_->snapshot();
   must(state.sessions.empty() && state.tenants.empty(), "the books are not empty");
   must(core_->leases().open().empty() && written_.open().empty(), "a lease is left open");

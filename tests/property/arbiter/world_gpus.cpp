@@ -70,7 +70,7 @@ std::optional<unsigned> World::place(TenantId tenant) {
 
 // The process gets the driver's error and ends; its tenant starts another process.
 void World::lose(Client& client) {
-  must(gpus_[client.gpu].condition == GpuCondition::lost, "a session of a GPU that works was dropped");
+  must(gpus_[client.gpu].condition == GpuCondition::lost, "a session on a working GPU was dropped");
   ++tally_.lost_sessions;
   const TenantId tenant = client.tenant;
   at(now() + delay(100), [this, id = client.id, life = life_] {

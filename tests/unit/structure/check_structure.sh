@@ -48,21 +48,21 @@ planted config/part/new.h "$spdx" "has no line for config/part"
 
 # Adds an exception for a folder that needs none: the check must name it.
 sed -i 's/_TO_BE_REMOVED = """$/&\nconfig: none/' "$copy/scripts/check-structure"
-if "$copy/scripts/check-structure" >"$work/said"; then echo "exceptions for nothing are right" >&2; exit 1; fi
+if "$copy/scripts/check-structure" >"$work/said"; then echo "an unneeded exception was accepted" >&2; exit 1; fi
 [[ $(grep -cF "remove its line: config: none" "$work/said") == 2 ]] || { cat "$work/said" >&2; exit 1; }
 
 # A name in a comment or in an #error message is no fault.
 printf '// "SHAREDGPU_NEW"\n/* "SHAREDGPU_NEW" */\n#error "SHAREDGPU_NEW"\n' >>"$copy/config/quantities.cpp"
 "$check" --root "$copy" >"$work/said" || { cat "$work/said"; exit 1; }
 mkdir "$work/empty"
-if "$check" --root "$work/empty" >/dev/null; then echo "an empty tree is right" >&2; exit 1; fi
+if "$check" --root "$work/empty" >/dev/null; then echo "an empty tree was accepted" >&2; exit 1; fi
 
 # The totals of a tree that is small enough to count by hand.
 core=$work/small/arbiter/core
 mkdir -p "$core"
 cat >"$core/machine.h" <<'END'
 // SPDX-License-Identifier: Apache-2.0
-// What of the state is kept.
+// The part of the state that is kept.
 #pragma once
 struct Wheel {
   int turns = 0;  // no longer used
@@ -124,5 +124,5 @@ counted " about the past: no longer 1"
 grep -qxF "   67 arbiter/core/start.cpp:3: start" "$work/report"
 grep -qxF "Wheel::turns: start stop" "$work/report"
 grep -qF "Machine: arbiter/core/start -> stop (stop), <- (start)" "$work/report"
-grep -qF "arbiter/core/machine.h:2: What of the state is kept." "$work/report"
+grep -qF "arbiter/core/machine.h:2: The part of the state that is kept." "$work/report"
 echo "every mistake is found, and all is counted"
