@@ -3,12 +3,12 @@
 // order of arrival, an order that changes with each period of a common clock, and coordination by the
 // arbiters (gangs). Prints a table for docs/multi-node.md.
 //
-// A cluster has two to six jobs on two to four of its nodes, and jobs on one node (random_cluster()). A
-// scenario counts as deadlocked if its jobs do not end within twenty minutes of modelled time. Alone, each
-// job takes seconds. The longest wait is compared with simulation::longest_wait(). The total time is compared
-// with the time under an ideal scheduler, which knows the state of all nodes and has handoffs without
-// duration. In each turn, the ideal scheduler runs the job that has waited longest, and all jobs that fit
-// beside this job.
+// A cluster has two to six jobs that each span two to four of its nodes, and it may have jobs on one node
+// (random_cluster()). A scenario counts as deadlocked if its jobs do not end within twenty minutes of
+// modelled time. Alone, each job takes seconds. The longest wait is compared with simulation::longest_wait().
+// The total time is compared with the time under an ideal scheduler, which knows the state of all nodes and
+// has handoffs without duration. In each turn, the ideal scheduler runs the job that has waited longest, and
+// all jobs that fit beside this job.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>

@@ -30,8 +30,9 @@ void job_script_epilog(spank_t spank, int count, char** arguments) {
   if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS) return;
   Configuration configuration = configure(count, arguments);
   forget_job_class(configuration.settings, job);
-  Message answer;  // not used: without EndJob, the arbiter recognizes the job's next run by its prolog or by
-                   // its step numbers
+  // The answer is not used. If EndJob does not arrive, the arbiter recognizes the job's next run by the
+  // prolog of the run or by the numbers of its steps.
+  Message answer;
   ask(configuration.settings.socket.c_str(), Message::of(EndJob{.job = job}), std::chrono::seconds(2),
       answer);
   if (!has_mark(configuration.settings, job)) return;

@@ -67,8 +67,9 @@ class GangCoordinator {
     bool in_contact = true;
     GangReport report;        // the member's last report
     std::uint64_t steps = 0;  // number of steps that the member was ordered to make
-    std::optional<Nanoseconds> stepped_at =
-        {};  // when the last step was ordered; nullopt: the member has drained after that step
+    // When the last step was ordered. nullopt: no step was ordered since the turn began to end, or the member
+    // has drained after the last step.
+    std::optional<Nanoseconds> stepped_at = {};
   };
 
   bool all_in_contact() const;

@@ -54,7 +54,8 @@ class Timeline final : private LedgerVisitor {
     Nanoseconds from{};
     Nanoseconds to{};
   };
-  // A tenant's leases and totals since its last record of totals, in times of this boot.
+  // The values of a tenant's last record of totals, and the tenant's leases since that record. All times
+  // count from the boot of the host.
   struct Window {
     Nanoseconds began{};
     std::vector<Interval>

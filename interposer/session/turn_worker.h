@@ -76,7 +76,7 @@ class TurnWorker {
   ExchangeResult merge(CUdeviceptr address);
   // Called once, when the GPU is known. `memory` is null if the GPU is unmanaged.
   void set_memory(Memory* memory) { memory_.store(memory, std::memory_order_release); }
-  // Both functions set the resident limit at once; allow_at_most() can only lower the limit. Thread-safe.
+  // Both functions set the resident limit immediately. allow_at_most() can only lower the limit. Thread-safe.
   void allow(Bytes resident);
   void allow_at_most(Bytes resident);
   // Passes the values of a Prepare message to the memory. Thread-safe.

@@ -34,7 +34,8 @@ class TurnLengths {
   const TurnLength& of(const Gpu& gpu) const { return gpus_[gpu].turn; }
   // The number of running sets that would take turns if all tenants wanted to run.
   unsigned sets(const Domain& domain) const { return domains_[domain].sets; }
-  // The mean handoff time of the tenants that take turns; zero: none yet.
+  // The mean over the running sets that take turns. The value of a set is the longest measured handoff to one
+  // of its tenants; sets without one are left out. Zero if no handoff was measured yet.
   Nanoseconds handoff(const Gpu& gpu) const { return gpus_[gpu].handoff; }
 
  private:

@@ -27,7 +27,8 @@ class Gangs {
   void begin(const Domain& domain);
   void offer(const Tenant& tenant) { rows_[tenant].offers = true; }
   void end(const Tenant& tenant) { rows_[tenant].ends = true; }
-  // Like end(), but the request lasts until the tenant has left: begin() does not clear it.
+  // Like end(), but begin() does not clear the request. It lasts until the tenant begins to leave the running
+  // set.
   void end_for_good(const Tenant& tenant) { rows_[tenant].broken = true; }
   // Records that the tenant was allowed all single submissions that the order asks for.
   void note_steps(const Tenant& tenant) { rows_[tenant].steps = rows_[tenant].order.steps; }
@@ -120,7 +121,8 @@ class Gangs {
     Nanoseconds started = Nanoseconds::max();
     bool offers = false;
     bool ends = false;
-    bool broken = false;   // end_for_good() was called, and the tenant has not left since
+    // end_for_good() was called, and the tenant has not begun to leave the running set since
+    bool broken = false;
     bool settled = false;  // settle() was called
     std::uint64_t steps = 0;
     GangReport sent;

@@ -43,7 +43,7 @@ struct Leaving {
   Nanoseconds step_at{};
   Nanoseconds step_pause{};  // the minimum time between a Released and the next submission
   Nanoseconds step_took{};   // the longest time from a submission to the next Released
-  Nanoseconds stepped_at{};  // the last time at which a session was allowed to submit, or drained
+  Nanoseconds stepped_at{};  // the last time at which a session was allowed a single submission, or drained
   // the last time at which a session was allowed to submit, or resumed from a stop
   Nanoseconds could_submit_at{};
   bool revoked = false;        // the lease was revoked without an answer from the tenant's processes

@@ -233,8 +233,8 @@ void World::check_host() {
   };
   within(of_step, scenario_.host_limit, "a step has more than its host memory can hold");
   within(of_job, scenario_.job_host_limit, "a job has more than its host memory can hold");
-  // If a session repeats a request after a restart, the arbiter cannot distinguish the requested memory from
-  // existing memory. So the request does not wait for host memory.
+  // If a session repeats a request for memory after a restart of the arbiter, the arbiter cannot distinguish
+  // the requested memory from existing memory. So the request does not wait for host memory.
   if (scenario_.restarts == 0) within(held, scenario_.host_cap, "a tenant holds more than the site lets it");
 }
 

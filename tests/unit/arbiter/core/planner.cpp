@@ -399,7 +399,8 @@ TEST_CASE(
   CHECK(b.now - left < 2 * debt + 1ms);
 }
 
-// Tenants 1 and 2 have stated shares, and fit on the GPU together. Tenant 1 has its turn, and tenant 2 waits.
+// Tenants 1 and 2 have stated shares, and fit on the GPU together. Tenant 1 runs. Tenant 2 has no lease, and
+// does not want to run.
 struct Ruled : Bench {
   Ruled() : Bench({}, kAuto) {
     handle(RulesSet{.node = {.policy = elastic.get(), .turns = kAuto}});
