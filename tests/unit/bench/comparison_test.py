@@ -153,7 +153,7 @@ class Results(unittest.TestCase):
         right, other = program(0, 1, 95, []), program(0, 1, 95, [], result="other")
         self.assertEqual(results.wrong(self.BIG, run, self.measured(), {"programs": [right, right]}), "")
         self.assertEqual(results.wrong(self.BIG, run, self.measured(), {"programs": [right, other]}),
-                         "the mix of pid 1 came to other, alone to same")
+                         "the mix of pid 1 has the result other; alone, it has same")
 
     def test_turns_of_unlike_tenants(self):
         case = Case("inference", "unlike", (Role("mix", 0.9), Role("inference", 0.6, unchanged=True)))

@@ -62,7 +62,7 @@ core=$work/small/arbiter/core
 mkdir -p "$core"
 cat >"$core/machine.h" <<'END'
 // SPDX-License-Identifier: Apache-2.0
-// The part of the state that is kept.
+// What of the state is kept.
 #pragma once
 struct Wheel {
   int turns = 0;  // no longer used
@@ -124,5 +124,5 @@ counted " about the past: no longer 1"
 grep -qxF "   67 arbiter/core/start.cpp:3: start" "$work/report"
 grep -qxF "Wheel::turns: start stop" "$work/report"
 grep -qF "Machine: arbiter/core/start -> stop (stop), <- (start)" "$work/report"
-grep -qF "arbiter/core/machine.h:2: The part of the state that is kept." "$work/report"
+grep -qF "arbiter/core/machine.h:2: What of the state is kept." "$work/report"
 echo "every mistake is found, and all is counted"
