@@ -138,7 +138,7 @@ Row measure(const Way& way, unsigned nodes, unsigned first, unsigned count, cons
         row.longest_of_bound = std::max(
             row.longest_of_bound, seconds(job.longest_wait) / seconds(simulation::longest_wait(scenario)));
     }
-    messages += result.letters;
+    messages += result.messages;
     turns += result.turns;
     if (!result.all_ended()) {
       ++row.locked;
@@ -170,7 +170,7 @@ int run(int argc, char** argv) {
                  "restarts of arbiters at the ends of each link that is down, within 40 s after the link has "
                  "gone down")
       ->capture_default_str();
-  app.add_option("--lost", faults.lost, "lost letters between arbiters, of a thousand")
+  app.add_option("--lost", faults.lost, "number of lost messages per thousand messages between arbiters")
       ->capture_default_str();
   app.add_option("--cut", faults.cut, "links that never work: the link between two nodes, or all links")
       ->check(CLI::IsMember({"link", "all"}));
@@ -185,7 +185,7 @@ int run(int argc, char** argv) {
       "divided by its "
       "bound | "
       "throughput divided by "
-      "the ideal | letters per turn |");
+      "the ideal | messages per turn |");
   std::puts("|---|---|---|---|---|---|---|---|");
   for (const unsigned nodes : sizes)
     for (const Way& way : kWays) {

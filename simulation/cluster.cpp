@@ -269,10 +269,10 @@ void Cluster::tend(unsigned node) {
     timeline_.at(now() + some(100ms), [this, node, asked = *asked, life = its.life] {
       if (nodes_[node].life == life) tell_jobs(node, asked);
     });
-  for (const GangMembers::Sent& sent : its.members->take_letters())
-    post(node, static_cast<unsigned>(std::stoul(sent.node)), sent.letter);
-  for (const GangDesk::Sent& sent : its.desk->take_letters())
-    post(node, static_cast<unsigned>(std::stoul(sent.address)), sent.letter);
+  for (const GangMembers::Sent& sent : its.members->take_messages())
+    post(node, static_cast<unsigned>(std::stoul(sent.node)), sent.message);
+  for (const GangDesk::Sent& sent : its.desk->take_messages())
+    post(node, static_cast<unsigned>(std::stoul(sent.address)), sent.message);
   for (const GangOrdered& order : its.members->take_orders()) {
     if (!order.order) ++result_.given_up;
     tell(node, order);
@@ -310,25 +310,25 @@ void Cluster::tell_jobs(unsigned node, Nanoseconds asked) {
   tend(node);
 }
 
-void Cluster::post(unsigned from, unsigned to, const GangLetter& letter) {
-  ++result_.letters;
-  if (const auto* order = std::get_if<GangOrder>(&letter.what))
-    if (std::exchange(commands_[letter.job], order->command) != order->command &&
+void Cluster::post(unsigned from, unsigned to, const GangMessage& message) {
+  ++result_.messages;
+  if (const auto* order = std::get_if<GangOrder>(&message.what))
+    if (std::exchange(commands_[message.job], order->command) != order->command &&
         order->command == GangCommand::run)
       ++result_.turns;
   const bool comes = from == to || (linked(from, to) && random(1, 1000) > scenario_.lost);
   if (!comes) return;
   timeline_.at(now() + (from == to ? 0ns : some(scenario_.delay)),
-               [this, to, from, letter] { read(to, from, letter); });
+               [this, to, from, message] { read(to, from, message); });
 }
 
-void Cluster::read(unsigned node, unsigned from, const GangLetter& letter) {
+void Cluster::read(unsigned node, unsigned from, const GangMessage& message) {
   Node& its = nodes_[node];
   if (!its.core) return;
-  if (std::holds_alternative<GangReport>(letter.what))
-    its.desk->hear(std::to_string(from), letter, now());
+  if (std::holds_alternative<GangReport>(message.what))
+    its.desk->hear(std::to_string(from), message, now());
   else
-    its.members->hear(letter, !its.core->in_grace(), now());
+    its.members->hear(message, !its.core->in_grace(), now());
   tend(node);
 }
 

@@ -79,12 +79,12 @@ class Cluster {
   bool linked(unsigned one, unsigned other) const {
     return one == other || cut_.count({std::min(one, other), std::max(one, other)}) == 0;
   }
-  // Sends the messages of the gangs on this node (GangLetter), and passes the orders of gangs to the core.
+  // Sends the messages of the gangs on this node (GangMessage), and passes the orders of gangs to the core.
   void tend(unsigned node);
   void tell_nodes(unsigned node, const GangDesk::Run& run);
   void tell_jobs(unsigned node, Nanoseconds asked);
-  void post(unsigned from, unsigned to, const GangLetter& letter);
-  void read(unsigned node, unsigned from, const GangLetter& letter);
+  void post(unsigned from, unsigned to, const GangMessage& message);
+  void read(unsigned node, unsigned from, const GangMessage& message);
 
   // ---- processes ----
   void arrive(std::size_t job, std::size_t member);

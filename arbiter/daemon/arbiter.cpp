@@ -146,7 +146,8 @@ Status Arbiter::start(const std::vector<GpuInfo>& gpus) {
   gpus_.start(gpus);
   groups_.restore();
   jobs_.restore(history_.keepers);
-  // With Tenants=jobs, or if the ledger has jobs, begins to exchange letters (mail.h) with other nodes.
+  // With Tenants=jobs, or if the ledger has jobs, begins to exchange messages with the arbiters of other
+  // nodes (mail.h).
   if (administration_.settings().tenants == TenantKind::jobs) coordination_.start();
   for (const auto& [id, tenant] : history_.tenants.all())
     if (tenant.name.is_job()) coordination_.start();

@@ -18,9 +18,9 @@ constexpr std::chrono::minutes kAskAgain{1};  // pause if Slurm does not know th
 constexpr ScontrolTimes kPatience{.patience = std::chrono::seconds(10)};
 constexpr std::size_t kMostAddresses = 10'000;
 constexpr std::chrono::minutes kKeepAgain{5};  // pause between two writes of heard_file
-constexpr std::chrono::seconds kKeepNew{1};    // the pause if a letter of a new node has come
+constexpr std::chrono::seconds kKeepNew{1};    // the pause if a message has come from a new node
 
-// Without mail, no letter of another node can come. So the times after which other nodes are given up are
+// Without mail, no message can come from another node. So the times after which other nodes are given up are
 // zero.
 GangTimes times_of(bool has_mail) {
   GangTimes times;
@@ -64,8 +64,8 @@ void Coordination::start() {
     find_name();
 }
 
-// Asks Slurm for its name of this node, which may differ from the host's name. All letters contain this name,
-// so letters are sent after it is known.
+// Asks Slurm for its name of this node, which may differ from the host's name. All messages to other arbiters
+// contain this name, so the arbiter sends none before the name is known.
 void Coordination::find_name() {
   scontrol_.find_own_name([this](const std::string& name) {
     if (!name.empty()) node_ = name;
@@ -83,8 +83,8 @@ void Coordination::restore_heard() {
   kept_at_ = now - kKeepNew;
 }
 
-// Writes heard_file, since the next arbiter must know the nodes that have sent letters. The file is not
-// synced to the disk, since no job survives a crash of the host.
+// Writes heard_file, since the next arbiter must know the nodes whose arbiters have sent messages. The file
+// is not synced to the disk, since no job survives a crash of the host.
 void Coordination::keep_heard(Nanoseconds now) {
   if (mail_ == nullptr || now - kept_at_ < kKeepNew) return;
   if (!heard_.take_news() && now - kept_at_ < kKeepAgain) return;
@@ -118,22 +118,22 @@ void Coordination::report(const TellGang& told) {
 }
 
 void Coordination::heard(const std::string& from, std::string_view text) {
-  const auto letter = parse_letter(text);
-  if (!letter) {
+  const auto message = parse_message(text);
+  if (!message) {
     if (is_of_another_version(text))
       its_.complaints.add(
           kNobody, Cause::gang,
           from +
-              ": an arbiter of another version, whose letters this arbiter does not understand: jobs on "
+              ": an arbiter of another version, whose messages this arbiter does not understand: jobs on "
               "both nodes have independent turns on each node");
     return;
   }
   const Nanoseconds now = its_.system.now();
-  if (std::holds_alternative<GangReport>(letter->what)) {
-    desk_.hear(from, *letter, now);
+  if (std::holds_alternative<GangReport>(message->what)) {
+    desk_.hear(from, *message, now);
   } else {
-    addresses_[letter->node] = {.text = from, .ask_at = now + kAddressGood};
-    members_.hear(*letter, !its_.core.core().in_grace(), now);
+    addresses_[message->node] = {.text = from, .ask_at = now + kAddressGood};
+    members_.hear(*message, !its_.core.core().in_grace(), now);
   }
   tend();
 }
@@ -153,7 +153,7 @@ void Coordination::tend() {
   members_.advance(now);
   desk_.advance(now);
   ask_slurm();
-  write_letters(now);
+  send_messages(now);
   for (const TenantId tenant : members_.take_changes()) log_change(tenant);
   for (const GangDesk::Silent& silent : desk_.take_silent()) log_silent(silent);
   for (const GangDesk::Apart& apart : desk_.take_apart()) log_apart(apart);
@@ -184,22 +184,22 @@ void Coordination::ask_slurm() {
     });
 }
 
-void Coordination::write_letters(Nanoseconds now) {
-  const std::vector<GangMembers::Sent> reports = members_.take_letters();
+void Coordination::send_messages(Nanoseconds now) {
+  const std::vector<GangMembers::Sent> reports = members_.take_messages();
   if (mail_ == nullptr) return;
   for (const GangMembers::Sent& sent : reports) {
     if (!is_named_) {
-      members_.excuse(sent.letter, now);
+      members_.excuse(sent.message, now);
       continue;
     }
     const NodeAddress& node = address_of(sent.node);
     if (!node.text.empty())
-      mail_->send(node.text, format_letter(sent.letter));
+      mail_->send(node.text, format_message(sent.message));
     else if (node.is_sought)
-      members_.excuse(sent.letter, now);
+      members_.excuse(sent.message, now);
   }
-  for (const GangDesk::Sent& sent : desk_.take_letters())
-    mail_->send(sent.address, format_letter(sent.letter));
+  for (const GangDesk::Sent& sent : desk_.take_messages())
+    mail_->send(sent.address, format_message(sent.message));
 }
 
 void Coordination::wake_for_next(Nanoseconds now) {
@@ -262,8 +262,8 @@ void Coordination::log_apart(const GangDesk::Apart& apart) const {
           ": it has its turns on each node independently; check PeerPort= and munged there");
 }
 
-// Returns the last known address of the node, from Slurm or from a letter of the node. Asks Slurm again if
-// the address is old, since addresses change.
+// Returns the last known address of the node, from Slurm or from a message of the node's arbiter. Asks Slurm
+// again if the address is old, since addresses change.
 const Coordination::NodeAddress& Coordination::address_of(const std::string& node) {
   const Nanoseconds now = its_.system.now();
   if (addresses_.size() >= kMostAddresses) addresses_.clear();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connects the gangs of this node with the arbiters of other nodes. Passes reports from the core to each
-// gang's coordinator, and orders from the coordinator to the core. Sends reports and orders to other nodes as
-// letters (mail.h).
+// gang's coordinator, and orders from the coordinator to the core. Sends reports and orders to other nodes in
+// messages between arbiters (mail.h).
 //
 // Asks Slurm for the nodes of a job and for the addresses of these nodes (NodeAddr). Event-loop thread only.
 #pragma once
@@ -34,7 +34,7 @@ class Coordination {
     const Tenants& tenants;
     CoreRunner& core;
     Complaints& complaints;
-    // the file of the nodes that have sent letters (HeardNodes), for the next arbiter
+    // the file of the nodes whose arbiters have sent messages (HeardNodes), for the next arbiter
     std::string heard_file;
     std::string boot;  // the host's boot id; empty: unknown, and the next arbiter ignores the file
   };
@@ -42,7 +42,8 @@ class Coordination {
   // could reach another.
   Coordination(const Parts& parts, std::unique_ptr<Mail> mail);
 
-  // Begins to send and to receive letters. Call when Slurm has registered a job on this node.
+  // Begins to exchange messages with the arbiters of other nodes. Call when Slurm has registered a job on
+  // this node.
   void start();
   // Returns the number of the tenant's job if the job spans nodes, for SessionCame; else zero.
   std::uint32_t job_of(const TenantInfo& tenant) const;
@@ -59,7 +60,7 @@ class Coordination {
   void heard(const std::string& from, std::string_view text);
   void tend();
   void ask_slurm();
-  void write_letters(Nanoseconds now);
+  void send_messages(Nanoseconds now);
   void find_name();
   void begin_mail();
   void wake_for_next(Nanoseconds now);
@@ -81,7 +82,7 @@ class Coordination {
   GangDesk desk_;
   asio::steady_timer timer_;
   bool started_ = false;
-  bool is_named_ = false;  // the node's name in Slurm is known, and letters are sent
+  bool is_named_ = false;  // the node's name in Slurm is known, and messages to other arbiters are sent
   bool soon_ = false;      // a call of tend() is queued
   std::map<std::string, NodeAddress> addresses_;
   Nanoseconds kept_at_{};  // the time at which heard_file was last written

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends letters to the arbiters of other nodes, and receives theirs. A letter is a text that may be lost,
-// delayed, duplicated or reordered.
+// Sends messages to the arbiters of other nodes, and receives their messages. A message is a text that may be
+// lost, delayed, duplicated or reordered.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ class Mail {
 
   // Call before send(). `heard` is called only with texts of other arbiters, and never from within send().
   virtual void start(Heard heard) = 0;
-  // `host`: a numeric address. The text is at most kLongestLetter bytes.
+  // `host`: a numeric address. The text is at most kLongestGangMessage bytes.
   virtual void send(const std::string& host, const std::string& text) = 0;
 };
 

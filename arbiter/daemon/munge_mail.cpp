@@ -94,22 +94,22 @@ void MungeMail::take(const MailLine& line) {
   const std::string host(line.host, strnlen(line.host, sizeof line.host));
   const std::string_view text(line.text, strnlen(line.text, sizeof line.text));
   switch (line.kind) {
-    case MailLine::Kind::letter:
+    case MailLine::Kind::message:
       return heard_(host, text);
     case MailLine::Kind::ready:
       pause_ = std::chrono::seconds(1);
       if (!std::exchange(trouble_, {}).empty())
-        log::info("jobs on several nodes: letters to other arbiters can be sent again");
+        log::info("jobs on several nodes: messages to other arbiters can be sent again");
       return;
     case MailLine::Kind::trouble:
       if (trouble_ == text) return;
       trouble_ = text;
-      log::warning("jobs on several nodes: cannot send letters to other arbiters: " + trouble_);
+      log::warning("jobs on several nodes: cannot send messages to other arbiters: " + trouble_);
       return;
   }
 }
 
-// If the socket is full, the letter is lost, which Mail permits.
+// If the socket is full, the message is lost, which Mail permits.
 void MungeMail::send(const std::string& host, const std::string& text) {
   if (!talk_.is_open()) return;
   MailLine line;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends mail over UDP, with each letter in a munge credential.
+// Sends and receives the messages between arbiters over UDP. Each message is in a munge credential.
 //
 // A child process owns the UDP socket and talks to munged, so that neither can block the event loop
-// (munge_mail_child.h). While no child runs, letters are lost. Event-loop thread only.
+// (munge_mail_child.h). While no child runs, messages are lost. Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>

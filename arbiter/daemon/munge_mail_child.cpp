@@ -146,8 +146,8 @@ class Carrier {
       pollfd ready[] = {{.fd = end_, .events = POLLIN, .revents = 0},
                         {.fd = socket_.get(), .events = POLLIN, .revents = 0}};
       if (poll(ready, 2, -1) < 0 && errno != EINTR) return;
-      if (ready[0].revents != 0 && !send_letter()) return;
-      if (ready[1].revents != 0) receive_letter();
+      if (ready[0].revents != 0 && !send_message()) return;
+      if (ready[1].revents != 0) receive_message();
     }
   }
 
@@ -164,8 +164,8 @@ class Carrier {
     tell(MailLine::Kind::trouble, {}, what);
   }
 
-  // Sends a letter from the daemon. Returns false if the daemon has ended.
-  bool send_letter() {
+  // Sends a message from the daemon. Returns false if the daemon has ended.
+  bool send_message() {
     MailLine line;
     const ssize_t size = recv(end_, &line, sizeof line, MSG_DONTWAIT);
     if (size < 0) return errno == EAGAIN || errno == EINTR;
@@ -185,7 +185,7 @@ class Carrier {
     return true;
   }
 
-  void receive_letter() {
+  void receive_message() {
     char datagram[kLongestDatagram + 1];
     Address from;
     from.size = sizeof from.bytes;
@@ -195,7 +195,7 @@ class Carrier {
     datagram[size] = '\0';
     const std::string text = munge_.decode(datagram);
     const std::string host = text_of(from);
-    if (!text.empty() && !host.empty()) tell(MailLine::Kind::letter, host, text);
+    if (!text.empty() && !host.empty()) tell(MailLine::Kind::message, host, text);
   }
 
   const MailPlace& place_;

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "arbiter/daemon/system.h"
-#include "arbiter/gang/letter.h"
+#include "arbiter/gang/message.h"
 
 namespace sharedgpu {
 
@@ -23,16 +23,16 @@ struct MailPlace {
 // A datagram between the child and the daemon.
 struct MailLine {
   enum class Kind : std::uint32_t {
-    letter,   // to the child: a letter to send to `host`; from the child: a letter received from `host`
+    message,  // to the child: a message to send to `host`; from the child: a message received from `host`
     ready,    // from the child: the socket is open, or munged answers again
-    trouble,  // from the child: the reason why letters cannot be sent
+    trouble,  // from the child: the reason why messages cannot be sent
   };
-  Kind kind = Kind::letter;
+  Kind kind = Kind::message;
   char host[260] = {};  // NUL-terminated, like `text`
-  char text[kLongestLetter + 1] = {};
+  char text[kLongestGangMessage + 1] = {};
 };
 
-// Carries letters between the daemon and the network. The socket `end` connects this process with the daemon.
+// Passes messages between the daemon and the network. The socket `end` connects this process with the daemon.
 // Returns when the daemon has closed its end of the connection, or at once if the network socket cannot be
 // opened.
 void carry_mail(const System& system, const MailPlace& place, int end);

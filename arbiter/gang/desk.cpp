@@ -30,25 +30,25 @@ bool GangDesk::Gang::any_present() const {
                      [](const auto& entry) { return entry.second.present && !entry.second.given_up; });
 }
 
-void GangDesk::hear(const std::string& address, const GangLetter& letter, Nanoseconds now) {
-  const auto* report = std::get_if<GangReport>(&letter.what);
+void GangDesk::hear(const std::string& address, const GangMessage& message, Nanoseconds now) {
+  const auto* report = std::get_if<GangReport>(&message.what);
   if (report == nullptr) return;
-  heard_.hear(letter.node, now);
-  const Run run{letter.job, letter.run};
+  heard_.hear(message.node, now);
+  const Run run{message.job, message.run};
   if (!report->present && gangs_.count(run) == 0) return;  // the gang has ended
   Gang& gang = gangs_
                    .try_emplace(run, Gang{.coordinator = {pace_, now},
                                           .since = now,
-                                          .nodes = letter.nodes,
+                                          .nodes = message.nodes,
                                           .members = {},
                                           .list_at = now + times_.heartbeat})
                    .first->second;
-  const auto [it, is_new] = gang.members.try_emplace(letter.node);
+  const auto [it, is_new] = gang.members.try_emplace(message.node);
   Member& member = it->second;
   if (is_new) member.number = ++gang.last_number;
-  if (!member.newest.take(letter)) return;
+  if (!member.newest.take(message)) return;
   member.address = address;
-  member.life = letter.life;
+  member.life = message.life;
   member.heard = member.in_contact = true;
   member.given_up = member.is_silent = false;
   member.present = report->present;
@@ -56,7 +56,7 @@ void GangDesk::hear(const std::string& address, const GangLetter& letter, Nanose
   member.ask_at = now + (member.present ? 2 : 1) * times_.heartbeat;
   member.owed = report->number != 0;
   if (member.present) gang.present_at = now;
-  if (!gang.coordinator.gives_orders()) gang.is_new = gang.is_new && letter.is_new;
+  if (!gang.coordinator.gives_orders()) gang.is_new = gang.is_new && message.is_new;
   gang.coordinator.hear(member.number, *report);
   decide(run, gang, now);
 }
@@ -110,11 +110,11 @@ void GangDesk::ask(const Run& run, Gang& gang, Nanoseconds now) {
     }
     member.ask_at = now + (member.given_up ? times_.rarely : many * times_.heartbeat);
     if (!member.address.empty())
-      letters_.push_back({.address = member.address, .letter = write(run, 0, GangQuestion{})});
+      messages_.push_back({.address = member.address, .message = write(run, 0, GangQuestion{})});
   }
 }
 
-GangLetter GangDesk::write(const Run& run, std::uint64_t reader, const decltype(GangLetter::what)& what) {
+GangMessage GangDesk::write(const Run& run, std::uint64_t reader, const decltype(GangMessage::what)& what) {
   return {.node = node_,
           .job = run.first,
           .run = run.second,
@@ -155,12 +155,12 @@ void GangDesk::decide(const Run& run, Gang& gang, Nanoseconds now) {
     member.owed = false;
     if (order) member.sent_at = now;
     member.sent = order;
-    decltype(GangLetter::what) what = GangPatience{};
+    decltype(GangMessage::what) what = GangPatience{};
     if (order) {
       order->since += wall_;
       what = *order;
     }
-    letters_.push_back({.address = member.address, .letter = write(run, member.life, what)});
+    messages_.push_back({.address = member.address, .message = write(run, member.life, what)});
   }
 }
 

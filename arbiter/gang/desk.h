@@ -24,8 +24,8 @@
 #include <vector>
 
 #include "arbiter/gang/coordinator.h"
-#include "arbiter/gang/letter.h"
 #include "arbiter/gang/members.h"
+#include "arbiter/gang/message.h"
 
 namespace sharedgpu {
 
@@ -35,7 +35,7 @@ class GangDesk {
   // A message to the arbiter at `address`.
   struct Sent {
     std::string address;
-    GangLetter letter;
+    GangMessage message;
   };
   struct Listed {
     std::string node;
@@ -63,14 +63,14 @@ class GangDesk {
 
   void set_node(std::string node) { node_ = std::move(node); }
   // Call when a message has come from `address`. Messages that are not reports are ignored.
-  void hear(const std::string& address, const GangLetter& letter, Nanoseconds now);
+  void hear(const std::string& address, const GangMessage& message, Nanoseconds now);
   // Call when Slurm has named the nodes of a job that take_unlisted() returned.
   void list(const Run& run, const std::vector<Listed>& nodes, Nanoseconds now);
   // Does all work that is due at `now`. `now` never goes back.
   void advance(Nanoseconds now);
   // Returns when to call advance() again; nullopt: there are no gangs.
   std::optional<Nanoseconds> wake() const;
-  std::vector<Sent> take_letters() { return std::exchange(letters_, {}); }
+  std::vector<Sent> take_messages() { return std::exchange(messages_, {}); }
   // Returns jobs with unknown or silent nodes. The caller asks Slurm for the nodes of these jobs.
   std::vector<Run> take_unlisted() { return std::exchange(unlisted_, {}); }
   // Returns the nodes that have become silent since the last call, and nodes that have not answered since the
@@ -92,7 +92,7 @@ class GangDesk {
     Nanoseconds heard_at{};  // when the node's last report came; before the first report: when the node
                              // became known
     Nanoseconds ask_at{};
-    NewestLetter newest;
+    NewestMessage newest;
     std::optional<GangOrder> sent;
     bool owed = false;     // the node's last report has no answer yet
     bool delayed = false;  // a message to the node waits, because the pause after the last message is not
@@ -127,7 +127,7 @@ class GangDesk {
   void ask(const Run& run, Gang& gang, Nanoseconds now);
   void decide(const Run& run, Gang& gang, Nanoseconds now);
   void set_apart(const Run& run, Gang& gang, Nanoseconds now);
-  GangLetter write(const Run& run, std::uint64_t reader, const decltype(GangLetter::what)& what);
+  GangMessage write(const Run& run, std::uint64_t reader, const decltype(GangMessage::what)& what);
   Nanoseconds patience(const std::string& node, const Member& member) const;
   // Like patience(), for nodes whose names are unknown because Slurm has not answered.
   Nanoseconds patience_with_unlisted(const Gang& gang) const {
@@ -142,7 +142,7 @@ class GangDesk {
   HeardNodes& heard_;
   std::uint64_t written_ = 0;
   std::map<Run, Gang> gangs_;
-  std::vector<Sent> letters_;
+  std::vector<Sent> messages_;
   std::vector<Run> unlisted_;
   std::vector<Silent> silent_;
   std::vector<Apart> apart_;

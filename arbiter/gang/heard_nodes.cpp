@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "arbiter/gang/letter.h"
+#include "arbiter/gang/message.h"
 
 namespace sharedgpu {
 

@@ -61,14 +61,14 @@ void GangMembers::correct(const Run& run, std::uint32_t nodes, const std::string
 void GangMembers::send(Row& row, Nanoseconds now) {
   Job job = row.job;
   job.is_new = job.is_new && !row.order;
-  letters_.push_back({.node = job.coordinator, .letter = write(job, row.report)});
+  messages_.push_back({.node = job.coordinator, .message = write(job, row.report)});
   const bool answered = row.order && row.order->seen >= row.report.number;
   const bool is_new = now - row.reported < times_.heartbeat;
   row.sent = now;
   row.due = now + (!answered && is_new ? times_.repeat : times_.heartbeat);
 }
 
-GangLetter GangMembers::write(const Job& job, const GangReport& report) {
+GangMessage GangMembers::write(const Job& job, const GangReport& report) {
   return {.node = node_,
           .job = job.number,
           .run = job.run,
@@ -80,25 +80,25 @@ GangLetter GangMembers::write(const Job& job, const GangReport& report) {
 }
 
 // Answers a question of a coordinator: the job has no processes here.
-void GangMembers::answer(const GangLetter& question, bool all_known) {
+void GangMembers::answer(const GangMessage& question, bool all_known) {
   if (!all_known) return;
   const Job job{.number = question.job, .run = question.run, .coordinator = question.node, .is_new = true};
-  letters_.push_back({.node = job.coordinator, .letter = write(job, {})});
+  messages_.push_back({.node = job.coordinator, .message = write(job, {})});
 }
 
-void GangMembers::hear(const GangLetter& letter, bool all_known, Nanoseconds now) {
-  heard_.hear(letter.node, now);
+void GangMembers::hear(const GangMessage& message, bool all_known, Nanoseconds now) {
+  heard_.hear(message.node, now);
   const auto it = std::find_if(rows_.begin(), rows_.end(), [&](const auto& row) {
-    return row.second.job.number == letter.job && row.second.job.run == letter.run;
+    return row.second.job.number == message.job && row.second.job.run == message.run;
   });
-  const bool asks = std::holds_alternative<GangQuestion>(letter.what);
-  if (asks && it == rows_.end()) return answer(letter, all_known);
+  const bool asks = std::holds_alternative<GangQuestion>(message.what);
+  if (asks && it == rows_.end()) return answer(message, all_known);
   if (asks) return send(it->second, now);
-  if (letter.reader != life_ || it == rows_.end()) return;
+  if (message.reader != life_ || it == rows_.end()) return;
   auto& [tenant, row] = *it;
-  if (!row.newest.take(letter)) return;
+  if (!row.newest.take(message)) return;
   row.heard = now;
-  const auto* order = std::get_if<GangOrder>(&letter.what);
+  const auto* order = std::get_if<GangOrder>(&message.what);
   if (order == nullptr) return;
   const bool is_news = row.contact != Contact::held || row.order != *order;
   row.order = *order;
@@ -107,9 +107,9 @@ void GangMembers::hear(const GangLetter& letter, bool all_known, Nanoseconds now
   if (is_news) orders_.push_back({.tenant = tenant, .order = *order});
 }
 
-void GangMembers::excuse(const GangLetter& letter, Nanoseconds now) {
+void GangMembers::excuse(const GangMessage& message, Nanoseconds now) {
   for (auto& [tenant, row] : rows_)
-    if (row.job.number == letter.job && row.contact == Contact::sought) row.heard = now;
+    if (row.job.number == message.job && row.contact == Contact::sought) row.heard = now;
 }
 
 // If the tenant has no work on the GPU, the command becomes `wait`. The tenant then leaves its place in the

@@ -23,7 +23,7 @@
 #include "arbiter/core/model/gang.h"
 #include "arbiter/gang/apart_line.h"
 #include "arbiter/gang/heard_nodes.h"
-#include "arbiter/gang/letter.h"
+#include "arbiter/gang/message.h"
 
 namespace sharedgpu {
 
@@ -81,7 +81,7 @@ class GangMembers {
   // A message to the arbiter of `node`.
   struct Sent {
     std::string node;
-    GangLetter letter;
+    GangMessage message;
   };
 
   // `node`: Slurm's name of this node. `life`: not zero, and a different number at each start of the arbiter.
@@ -95,13 +95,13 @@ class GangMembers {
   void report(TenantId tenant, const Job& job, const GangReport& report, Nanoseconds now);
   // Call when a message of a coordinator has come. `all_known`: all processes that were here before the
   // arbiter started have reconnected or are gone.
-  void hear(const GangLetter& letter, bool all_known, Nanoseconds now);
+  void hear(const GangMessage& message, bool all_known, Nanoseconds now);
   // Call when Slurm has named the nodes of a job that take_doubtful() returned. `nodes` is the number of
   // these nodes, and `coordinator` the name of the first one.
   void correct(const Run& run, std::uint32_t nodes, const std::string& coordinator, Nanoseconds now);
   // Call when the message could not be sent. If the coordinator has given no order yet, the time until `now`
   // then does not count as the coordinator's silence.
-  void excuse(const GangLetter& letter, Nanoseconds now);
+  void excuse(const GangMessage& message, Nanoseconds now);
   // Call when Slurm has answered the question that was asked at `asked`, see ApartLine.
   void list(std::vector<StartedJob> jobs, Nanoseconds asked) { line_.list(std::move(jobs), asked); }
   // Does all work that is due at `now`. `now` never goes back.
@@ -110,7 +110,7 @@ class GangMembers {
   std::optional<Nanoseconds> wake() const;
 
   // The messages to send, and the orders for the core. Each message and each order is returned once.
-  std::vector<Sent> take_letters() { return std::exchange(letters_, {}); }
+  std::vector<Sent> take_messages() { return std::exchange(messages_, {}); }
   std::vector<GangOrdered> take_orders() { return std::exchange(orders_, {}); }
   // Returns tenants whose gangs have gained or lost contact since the last call, and tenants whose
   // coordinator has not answered since the first report.
@@ -141,10 +141,10 @@ class GangMembers {
     bool is_doubted = false;    // take_doubtful() has named the job
     bool is_corrected = false;  // Slurm has named the job's nodes
     bool is_told = false;  // take_changes() has returned the tenant because its coordinator has not answered
-    NewestLetter newest;
+    NewestMessage newest;
   };
-  void answer(const GangLetter& question, bool all_known);
-  GangLetter write(const Job& job, const GangReport& report);
+  void answer(const GangMessage& question, bool all_known);
+  GangMessage write(const Job& job, const GangReport& report);
   void give_up(TenantId tenant, Row& row, Nanoseconds now);
   void begin_alone(TenantId tenant, Row& row, Nanoseconds started);
   void advance_line(Nanoseconds now);
@@ -162,7 +162,7 @@ class GangMembers {
   ApartLine line_;
   std::uint64_t written_ = 0;
   std::map<TenantId, Row> rows_;
-  std::vector<Sent> letters_;
+  std::vector<Sent> messages_;
   std::vector<GangOrdered> orders_;
   std::vector<TenantId> changes_;
   std::vector<Run> doubtful_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon of one node of a job on several nodes: the letters (messages to other arbiters) that the daemon
-// sends, the orders that it obeys, and the state that it keeps.
+// The daemon of one node of a job on several nodes: the messages that the daemon sends to other arbiters, the
+// orders that it obeys, and the state that it keeps.
 #include "arbiter/daemon/coordination.h"
 
 #include <sys/stat.h>
@@ -20,9 +20,9 @@ using Json = nlohmann::json;
 
 constexpr StepName kStep{.job = 12, .step = 0};
 
-// The letters that were sent, and the function that receives letters.
+// The messages that the daemon has sent to other arbiters, and the function that receives their messages.
 struct Post {
-  std::vector<std::pair<std::string, GangLetter>> sent;
+  std::vector<std::pair<std::string, GangMessage>> sent;
   Mail::Heard heard;
 };
 class TestMail final : public Mail {
@@ -30,7 +30,7 @@ class TestMail final : public Mail {
   explicit TestMail(Post& post) : post_(post) {}
   void start(Heard heard) override { post_.heard = std::move(heard); }
   void send(const std::string& host, const std::string& text) override {
-    post_.sent.emplace_back(host, parse_letter(text).value());
+    post_.sent.emplace_back(host, parse_message(text).value());
   }
 
  private:
@@ -78,7 +78,7 @@ struct Node {
   }
   // The gang of the first tenant in the status.
   Json gang() const { return host.status()["tenants"][0]["gang"]; }
-  const GangLetter& await_letter() {
+  const GangMessage& await_message() {
     host.run_until([this] { return !post.sent.empty(); });
     return post.sent.back().second;
   }
@@ -100,7 +100,7 @@ TEST_CASE(
   Node node;
   node.register_job(1);
   Member member(node.host);
-  const GangLetter first = node.await_letter();
+  const GangMessage first = node.await_message();
   CHECK(node.post.sent[0].first == "10.0.0.1");
   CHECK(first.job == kStep.job);
   CHECK(std::get<GangReport>(first.what).present);
@@ -114,11 +114,11 @@ TEST_CASE(
   GangDesk desk("n1", 9, GangTimes{}, GangPace{}, {}, heard);
   node.host.run_until([&] {
     const Nanoseconds now = node.host.system.now();
-    for (const auto& [address, letter] : std::exchange(node.post.sent, {})) desk.hear("b", letter, now);
+    for (const auto& [address, message] : std::exchange(node.post.sent, {})) desk.hear("b", message, now);
     desk.advance(now);
     for (const GangDesk::Run& run : desk.take_unlisted()) desk.list(run, {{first.node, "b"}}, now);
-    for (const GangDesk::Sent& sent : desk.take_letters())
-      node.post.heard("10.0.0.1", format_letter(sent.letter));
+    for (const GangDesk::Sent& sent : desk.take_messages())
+      node.post.heard("10.0.0.1", format_message(sent.message));
     for (const Message& message : member.guest.hear().answers)
       if (message.type == MessageType::restore)
         member.guest.say(Ready{.epoch = message.as<Restore>().epoch, .use = {}});
@@ -128,7 +128,7 @@ TEST_CASE(
   CHECK(node.gang()["command"] == "run");
 }
 
-TEST_CASE("Texts that are no letters, and reports of strangers, do not harm the daemon") {
+TEST_CASE("Texts that are no messages of an arbiter, and reports of strangers, do not harm the daemon") {
   Node node;
   node.register_job(1);
   for (const char* text :
@@ -138,16 +138,16 @@ TEST_CASE("Texts that are no letters, and reports of strangers, do not harm the 
   GangMembers other("n2", 7, GangTimes{}, heard);
   other.report(TenantId{1}, {.number = 99, .nodes = 2, .coordinator = "this"}, {.number = 1, .present = true},
                {});
-  for (const GangMembers::Sent& sent : other.take_letters())
-    node.post.heard("10.0.0.7", format_letter(sent.letter));
+  for (const GangMembers::Sent& sent : other.take_messages())
+    node.post.heard("10.0.0.7", format_message(sent.message));
   node.host.run_until([&] { return !node.post.sent.empty(); });
   CHECK(node.post.sent[0].first == "10.0.0.7");  // the answer goes to the sender's address
   CHECK(node.post.sent[0].second.reader == 7);
 }
 
 TEST_CASE(
-    "Where Slurm does not tell an address, no letter goes out, and the job has its turns by itself in the "
-    "end") {
+    "If Slurm does not tell the address of the coordinator, no message is sent, and in the end the job has "
+    "its turns by itself") {
   std::string scontrol;
   SECTION("it fails") { scontrol = "exit 1"; }
   SECTION("it does not know the node") { scontrol = "echo Node n1 not found; exit 1"; }
@@ -174,8 +174,8 @@ void report_elsewhere(Node& node, std::uint64_t life = 7) {
   GangMembers other("n2", life, GangTimes{}, heard);
   other.report(TenantId{1}, {.number = kStep.job, .nodes = 2, .coordinator = "this", .is_new = true},
                {.number = 1, .present = true}, {});
-  for (const GangMembers::Sent& sent : other.take_letters())
-    node.post.heard("10.0.0.7", format_letter(sent.letter));
+  for (const GangMembers::Sent& sent : other.take_messages())
+    node.post.heard("10.0.0.7", format_message(sent.message));
 }
 
 TEST_CASE("A coordinator asks the nodes of a job that have not reported, which Slurm names") {
@@ -197,8 +197,8 @@ TEST_CASE("A coordinator that some nodes of a job do not answer logs it once") {
   std::string line = "job 12: 1 of its 2 nodes answer, these do not: n1: it has its turns on each node";
   SECTION("a node that it has never heard") {}
   SECTION("a node that it has heard lately") {
-    const GangLetter question{.node = "n1", .job = 99, .life = 9, .number = 1, .what = GangQuestion{}};
-    node.post.heard("10.0.0.1", format_letter(question));
+    const GangMessage question{.node = "n1", .job = 99, .life = 9, .number = 1, .what = GangQuestion{}};
+    node.post.heard("10.0.0.1", format_message(question));
     line = "job 12 begins no turn, since these nodes are silent: n1";
   }
   std::vector<std::string> lines;
@@ -214,12 +214,12 @@ TEST_CASE("A coordinator that some nodes of a job do not answer logs it once") {
 TEST_CASE("An arbiter that is asked for a job without processes here says so, to the address that asks") {
   Node node;
   node.register_job(0);
-  const GangLetter question{
+  const GangMessage question{
       .node = "n7", .job = 99, .run = 3, .life = 8, .number = 1, .what = GangQuestion{}};
-  node.post.heard("10.0.0.7", format_letter(question));
+  node.post.heard("10.0.0.7", format_message(question));
   REQUIRE(node.post.sent.size() == 1);
   CHECK(node.post.sent[0].first == "10.0.0.7");
-  const GangLetter& answer = node.post.sent[0].second;
+  const GangMessage& answer = node.post.sent[0].second;
   CHECK(answer.job == 99);
   CHECK(answer.run == 3);
   CHECK(answer.is_new);
@@ -231,12 +231,12 @@ TEST_CASE("A job stays a gang while one of its processes lives, whatever a later
   node.register_job(1);
   {
     Member member(node.host);
-    node.await_letter();
+    node.await_message();
     node.register_job(0);
     CHECK(node.gang()["nodes"] == 2);
     node.post.sent.clear();
     member.child.end();
-    CHECK(node.await_letter().job == kStep.job);
+    CHECK(node.await_message().job == kStep.job);
   }
 }
 
@@ -247,11 +247,11 @@ TEST_CASE("The next arbiter knows the nodes of a job from the ledger") {
   CHECK(std::count(records.begin(), records.end(), "gang 1 2 n1") == 1);
   node.host.restart();
   Member member(node.host);
-  CHECK(node.await_letter().nodes == 2);
-  CHECK_FALSE(node.await_letter().is_new);  // the earlier arbiter may have received orders
+  CHECK(node.await_message().nodes == 2);
+  CHECK_FALSE(node.await_message().is_new);  // the earlier arbiter may have received orders
   node.register_job(1);
   node.post.sent.clear();
-  CHECK_FALSE(node.await_letter().is_new);
+  CHECK_FALSE(node.await_message().is_new);
 }
 
 TEST_CASE("The next arbiter knows which nodes its predecessor has heard") {
@@ -259,21 +259,21 @@ TEST_CASE("The next arbiter knows which nodes its predecessor has heard") {
   const std::string file = node.host.settings.state_dir + "/nodes";
   node.register_job(1);
   Member member(node.host);
-  const GangLetter& report = node.await_letter();
-  node.post.heard("10.0.0.1", format_letter({.node = "n1",
-                                             .job = report.job,
-                                             .run = report.run,
-                                             .life = 8,
-                                             .number = 1,
-                                             .reader = report.life,
-                                             .what = GangPatience{}}));
+  const GangMessage& report = node.await_message();
+  node.post.heard("10.0.0.1", format_message({.node = "n1",
+                                              .job = report.job,
+                                              .run = report.run,
+                                              .life = 8,
+                                              .number = 1,
+                                              .reader = report.life,
+                                              .what = GangPatience{}}));
   std::string text;
   REQUIRE(kHostSystem.read_file(file, text).ok());
   CHECK(text.find("\nn1 ") != std::string::npos);
   node.host.restart();
   node.register_job(1);
-  const GangLetter question{.node = "n9", .job = 99, .life = 9, .number = 1, .what = GangQuestion{}};
-  node.post.heard("10.0.0.9", format_letter(question));
+  const GangMessage question{.node = "n9", .job = 99, .life = 9, .number = 1, .what = GangQuestion{}};
+  node.post.heard("10.0.0.9", format_message(question));
   text.clear();
   REQUIRE(kHostSystem.read_file(file, text).ok());
   CHECK(text.find("\nn1 ") != std::string::npos);
@@ -286,8 +286,8 @@ TEST_CASE("A file of heard nodes that cannot be written is named in the log, and
   REQUIRE(mkdir((file + ".new").c_str(), 0700) == 0);
   node.register_job(1);
   node.host.new_log_lines();
-  const GangLetter question{.node = "n9", .job = 99, .life = 9, .number = 1, .what = GangQuestion{}};
-  node.post.heard("10.0.0.9", format_letter(question));
+  const GangMessage question{.node = "n9", .job = 99, .life = 9, .number = 1, .what = GangQuestion{}};
+  node.post.heard("10.0.0.9", format_message(question));
   CHECK(node.post.sent.size() == 1);
   const std::vector<std::string> lines = node.host.new_log_lines();
   REQUIRE(lines.size() == 1);
@@ -317,20 +317,20 @@ TEST_CASE("Without mail a job has independent turns on each node as soon as Slur
   CHECK(node.host.new_log_lines().empty());
 }
 
-TEST_CASE("No letter is sent before Slurm has told the arbiter the name of its node") {
+TEST_CASE("No message to another arbiter is sent before Slurm has told the arbiter the name of its node") {
   Node node(R"sh(echo NodeName=n1 Arch=x NodeAddr=10.0.0.1 NodeHostName=x V=1
 case "$*" in *node) echo NodeName=n7 Arch=x NodeAddr=10.0.0.7 NodeHostName=$(uname -n | cut -d. -f1) V=1 ;; esac)sh",
             true, false);
   node.register_job(1);
   Member member(node.host);
-  CHECK(node.await_letter().node == "n7");
+  CHECK(node.await_message().node == "n7");
 }
 
-TEST_CASE("An arbiter whose letters are of another version is named in the log") {
+TEST_CASE("An arbiter whose messages are of another version is named in the log") {
   Node node;
   node.register_job(1);
   Member member(node.host);
-  node.await_letter();
+  node.await_message();
   node.host.new_log_lines();
   node.post.heard("10.0.0.2", "sharedgpu-report-1 12 0 1 1 0 2");
   node.post.heard("10.0.0.3", "anything else");

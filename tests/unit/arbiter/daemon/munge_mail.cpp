@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Letters (messages between arbiters) by UDP. In the tests' replacement of munge's library, a credential is
+// Messages between arbiters by UDP. In the tests' replacement of munge's library, a credential is
 // the text with the prefix MUNGE:.
 #include "arbiter/daemon/munge_mail.h"
 
@@ -109,7 +109,7 @@ void send_datagram(const std::string& text, std::uint16_t port = 0) {
           static_cast<ssize_t>(text.size()));
 }
 
-TEST_CASE("A letter comes with the address of its sender, and answers to this address arrive") {
+TEST_CASE("A message comes with the address of its sender, and answers to this address arrive") {
   if (geteuid() != 0) return;  // only root may use the privileged port of an arbiter
   Site site;
   MungeMail one(site.loop, site.system, site.place("127.0.0.21"));
@@ -117,17 +117,17 @@ TEST_CASE("A letter comes with the address of its sender, and answers to this ad
   one.start(site.hear());
   other.start(site.hear());
   site.run_until([&] {
-    if (site.heard.empty()) other.send("127.0.0.21", "a letter");
+    if (site.heard.empty()) other.send("127.0.0.21", "a message");
     return !site.heard.empty();
   });
-  CHECK(site.heard[0] == std::pair<std::string, std::string>("127.0.0.22", "a letter"));
+  CHECK(site.heard[0] == std::pair<std::string, std::string>("127.0.0.22", "a message"));
   site.heard.clear();
   one.send("127.0.0.22", "an answer");
   site.run_until([&] { return !site.heard.empty() && site.heard.back().second == "an answer"; });
   CHECK(site.heard.back().first == "127.0.0.21");
 }
 
-TEST_CASE("Only letters that root has sent and munge has authenticated are accepted") {
+TEST_CASE("Only messages that root has sent and munge has authenticated are accepted") {
   if (geteuid() != 0) return;
   Site site;
   MungeMail mail(site.loop, site.system, site.place("127.0.0.21"));
@@ -137,7 +137,7 @@ TEST_CASE("Only letters that root has sent and munge has authenticated are accep
     send_datagram("no credential", kOther);
     send_datagram("MUNGE:of a user", kOther);
     send_datagram(std::string(5000, 'x'), kOther);
-    send_datagram("MUNGE:" + std::string(kLongestLetter + 1, 'x'), kOther);
+    send_datagram("MUNGE:" + std::string(kLongestGangMessage + 1, 'x'), kOther);
     send_datagram("", kOther);
     send_datagram("MUNGE:of an arbiter", kOther);
     return !site.heard.empty();
@@ -148,7 +148,7 @@ TEST_CASE("Only letters that root has sent and munge has authenticated are accep
   }
 }
 
-TEST_CASE("The reason why letters cannot be sent is logged once, and its end is logged, too") {
+TEST_CASE("The reason why messages cannot be sent is logged once, and its end is logged, too") {
   if (geteuid() != 0) return;
   Site site;
   MungeMail mail(site.loop, site.system, site.place("127.0.0.21"));
@@ -156,12 +156,12 @@ TEST_CASE("The reason why letters cannot be sent is logged once, and its end is 
   const auto logged = [&](const char* what) { return site.log().find(what) != std::string::npos; };
   site.run_until([&] {
     mail.send("127.0.0.21", "down");
-    return logged("cannot send letters to other arbiters: munge: Socket communication error");
+    return logged("cannot send messages to other arbiters: munge: Socket communication error");
   });
   for (int i = 0; i < 5; ++i) mail.send("127.0.0.21", "down");
   site.run_until([&] {
     mail.send("127.0.0.21", "up");
-    return logged("letters to other arbiters can be sent again");
+    return logged("messages to other arbiters can be sent again");
   });
   const std::string log = site.log();
   CHECK(log.find("munge: Socket") == log.rfind("munge: Socket"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Members of a gang and its coordinator, over a network that loses the letters of chosen nodes.
+// Members of a gang and its coordinator, over a network that loses the messages of chosen nodes.
 #include <catch2/catch.hpp>
 #include <map>
 #include <optional>
@@ -74,8 +74,8 @@ class Network {
 
   Nanoseconds now = 1000s;
   std::map<std::string, Node> nodes;
-  std::set<std::string> cut;  // nodes that send and receive no letters
-  unsigned letters = 0;
+  std::set<std::string> cut;  // nodes that send and receive no messages
+  unsigned messages = 0;
   unsigned listings = 0;  // number of queries to Slurm for the nodes of a job
   bool slurm_answers = true;
   std::vector<StartedJob> started = {{.number = 5, .started = 100s}};  // the jobs that Slurm lists for each
@@ -98,32 +98,32 @@ class Network {
           if (slurm_answers) node.members->list(started, *asked);
           node.members->advance(now);
         }
-        for (const GangMembers::Sent& sent : node.members->take_letters()) {
-          ++letters;
+        for (const GangMembers::Sent& sent : node.members->take_messages()) {
+          ++messages;
           moved = true;
-          carry(name, sent.node, sent.letter);
+          carry(name, sent.node, sent.message);
         }
         for (const GangDesk::Run& asked : node.desk->take_unlisted()) {
           moved = true;
           ++listings;
           if (slurm_answers) node.desk->list(asked, {{"a", "a"}, {"b", "b"}}, now);
         }
-        for (const GangDesk::Sent& sent : node.desk->take_letters()) {
-          ++letters;
+        for (const GangDesk::Sent& sent : node.desk->take_messages()) {
+          ++messages;
           moved = true;
-          carry(name, sent.address, sent.letter);
+          carry(name, sent.address, sent.message);
         }
         for (const GangDesk::Silent& its : node.desk->take_silent()) silent.push_back(its);
         for (const GangDesk::Apart& apart : node.desk->take_apart()) aparts.push_back(apart);
         for (const GangOrdered& order : node.members->take_orders()) node.told.push_back(order.order);
       }
   }
-  void carry(const std::string& from, const std::string& to, const GangLetter& letter) {
+  void carry(const std::string& from, const std::string& to, const GangMessage& message) {
     if (!goes(from, to)) return;
-    if (std::holds_alternative<GangReport>(letter.what))
-      nodes[to].desk->hear(from, letter, now);
+    if (std::holds_alternative<GangReport>(message.what))
+      nodes[to].desk->hear(from, message, now);
     else
-      nodes[to].members->hear(letter, nodes[to].all_known, now);
+      nodes[to].members->hear(message, nodes[to].all_known, now);
   }
   bool goes(const std::string& from, const std::string& to) const {
     return from == to || (cut.count(from) == 0 && cut.count(to) == 0);
@@ -132,17 +132,17 @@ class Network {
   std::uint64_t life_ = 100;
 };
 
-TEST_CASE("Members are in contact at once, and a quiet gang costs each node a few letters a second") {
+TEST_CASE("Members are in contact at once, and a quiet gang costs each node a few messages a second") {
   Network net;
   net.say_all();
   CHECK(net.contact("a") == Contact::held);
   CHECK(net.contact("b") == Contact::held);
   CHECK(net.order("b").possible);
   net.pass(2s);
-  net.letters = 0;
+  net.messages = 0;
   net.pass(60s);
-  CHECK(net.letters <= 4 * 61);
-  CHECK(net.letters >= 4 * 59);
+  CHECK(net.messages <= 4 * 61);
+  CHECK(net.messages >= 4 * 59);
 }
 
 TEST_CASE("A lost report is repeated soon, and so is a lost answer") {
@@ -275,10 +275,10 @@ TEST_CASE("A new gang waits for processes on its other nodes, but not for long")
   }
   SECTION("one that never comes is asked each second") {
     net.pass(100ms);
-    net.letters = 0;
+    net.messages = 0;
     net.pass(60s);
     CHECK(net.order("a").possible);
-    CHECK(net.letters <= 4 * 61);
+    CHECK(net.messages <= 4 * 61);
     CHECK(net.listings == 1);
   }
   CHECK(net.aparts.empty());
@@ -351,7 +351,7 @@ TEST_CASE(
   CHECK(net.aparts.size() == 1);
 }
 
-TEST_CASE("Nodes count as heard for a while after their last letter") {
+TEST_CASE("Nodes count as heard for a while after their last message") {
   HeardNodes heard(10s);
   heard.hear("a", 5s);
   CHECK(heard.has("a", 4s));
@@ -360,7 +360,7 @@ TEST_CASE("Nodes count as heard for a while after their last letter") {
   CHECK(!heard.has("b", 5s));
   for (std::size_t i = 1; i < HeardNodes::kMost; ++i) heard.hear(std::to_string(i), 7s);
   heard.hear("b", 8s);
-  CHECK(!heard.has("b", 8s));  // the list of nodes whose letters have come is full
+  CHECK(!heard.has("b", 8s));  // the list of nodes whose messages have come is full
   heard.hear("b", 15s);        // "a" is forgotten
   CHECK(heard.has("b", 15s));
 }
@@ -378,8 +378,8 @@ TEST_CASE("The nodes that were heard are kept for the next arbiter on the same b
   after.restore(before.text("b7", 8s), "b7", 9s);
   CHECK(after.has("a", 16s));
   CHECK_FALSE(after.has("a", 17s));
-  CHECK(after.has("n-2.site", 18s));  // a letter of n-2.site came after the text was written
-  SECTION("a node whose last letter was long ago is forgotten, and is news when it is heard again") {
+  CHECK(after.has("n-2.site", 18s));  // a message of n-2.site came after the text was written
+  SECTION("a node whose last message was long ago is forgotten, and is news when it is heard again") {
     CHECK(before.text("b7", 14s) == "b7\na 7\n");
     after.restore("b7\nc 1\n", "b7", 11s);
     CHECK_FALSE(after.has("c", 10s));
@@ -427,20 +427,20 @@ TEST_CASE("A gang that is apart stays so until all of its nodes are in contact")
       for (auto& [name, node] : members) {
         node.report(kTenant, {.number = 5, .nodes = 3, .coordinator = "a", .is_new = true},
                     {.number = ++number, .present = true}, now);
-        for (const GangMembers::Sent& sent : node.take_letters())
-          if (reach.count(name) > 0) desk.hear(name, sent.letter, now);
+        for (const GangMembers::Sent& sent : node.take_messages())
+          if (reach.count(name) > 0) desk.hear(name, sent.message, now);
       }
       desk.advance(now);
       for (const GangDesk::Run& run : desk.take_unlisted())
         desk.list(run, {{"a", "a"}, {"b", "b"}, {"c", "c"}}, now);
-      for (const GangDesk::Sent& sent : desk.take_letters())
-        if (const auto* its = std::get_if<GangOrder>(&sent.letter.what)) order = *its;
+      for (const GangDesk::Sent& sent : desk.take_messages())
+        if (const auto* its = std::get_if<GangOrder>(&sent.message.what)) order = *its;
     }
     return order;
   };
   Nanoseconds now = 10s;
   pass(now, 1s, {"a", "b"});
-  REQUIRE(pass(now, kTimes.never + 2s, {"a", "b"})->apart);  // no letter of "c" has ever come
+  REQUIRE(pass(now, kTimes.never + 2s, {"a", "b"})->apart);  // no message of "c" has ever come
   CHECK(pass(now, 10s, {"a"})->apart);                       // "b" falls silent
   CHECK(pass(now, 10s, {"a", "c"})->apart);
   const auto order = pass(now, 2s, {"a", "b", "c"});
@@ -462,9 +462,9 @@ TEST_CASE("A silent node without processes may have some by now, and is given up
   net.pass(4s);
   CHECK(net.contact("a") == Contact::given_up);
   CHECK(net.aparts.size() == 1);
-  net.letters = 0;
+  net.messages = 0;
   net.pass(60s);
-  CHECK(net.letters <= 2 * 61 + 7);  // the letters of "a" to itself, and some queries
+  CHECK(net.messages <= 2 * 61 + 7);  // the messages of "a" to itself, and some queries
 }
 
 TEST_CASE("If the first node that a user names does not answer, the node that Slurm names coordinates") {
@@ -480,12 +480,12 @@ TEST_CASE("If the first node that a user names does not answer, the node that Sl
   now += kTimes.doubt;
   members.advance(now);
   REQUIRE(members.take_doubtful() == std::vector<GangMembers::Run>{{5, 2}});
-  members.take_letters();
+  members.take_messages();
   members.correct({5, 2}, 3, "a", now);
-  const auto sent = members.take_letters();
+  const auto sent = members.take_messages();
   REQUIRE(sent.size() == 1);
   CHECK(sent[0].node == "a");
-  CHECK(sent[0].letter.nodes == 3);
+  CHECK(sent[0].message.nodes == 3);
   say("forged again");
   CHECK(members.find(kTenant)->job.coordinator == "a");
   CHECK(members.find(kTenant)->job.nodes == 3);
@@ -603,8 +603,8 @@ TEST_CASE("A node that Slurm names late is waited for if it was heard lately, th
                   now);
       desk.advance(now);
       for (const auto& run : desk.take_unlisted()) desk.list(run, named, now);
-      for (const auto& sent : desk.take_letters())
-        if (const auto* its = std::get_if<GangOrder>(&sent.letter.what)) order = *its;
+      for (const auto& sent : desk.take_messages())
+        if (const auto* its = std::get_if<GangOrder>(&sent.message.what)) order = *its;
     }
   };
   heard.hear("c", 1000s);
@@ -644,14 +644,14 @@ TEST_CASE("A requeued job does not wait for nodes of its previous run") {
   CHECK(net.contact("a") == Contact::held);
 }
 
-TEST_CASE("A member is not given up because its letters cannot be sent yet") {
+TEST_CASE("A member is not given up because its messages cannot be sent yet") {
   HeardNodes heard(kTimes.recent);
   GangMembers members("b", 7, kTimes, heard);
   Nanoseconds now = 5s;
   members.report(kTenant, {.number = 5, .nodes = 2, .coordinator = "a", .is_new = true}, {.present = true},
                  now);
   for (; now < 30s; now += 1s) {
-    for (const GangMembers::Sent& sent : members.take_letters()) members.excuse(sent.letter, now);
+    for (const GangMembers::Sent& sent : members.take_messages()) members.excuse(sent.message, now);
     members.advance(now);
   }
   CHECK(members.find(kTenant)->contact == Contact::sought);
@@ -688,9 +688,9 @@ class Line {
     members_.hear({.node = "a",
                    .job = job,
                    .life = 3,
-                   .number = ++letters_,
+                   .number = ++messages_,
                    .reader = 7,
-                   .what = order ? decltype(GangLetter::what)(*order) : GangPatience{}},
+                   .what = order ? decltype(GangMessage::what)(*order) : GangPatience{}},
                   true, now_);
   }
   // Lets `time` pass; Slurm answers each query at once.
@@ -702,7 +702,7 @@ class Line {
         if (slurm) members_.list(*slurm, *asked);
         members_.advance(now_);
       }
-      members_.take_letters();
+      members_.take_messages();
       for (const GangOrdered& order : members_.take_orders())
         if (!order.order) begun.emplace_back(order.tenant.value, order.started);
       if (now_ >= end) return;
@@ -720,7 +720,7 @@ class Line {
   HeardNodes heard_{kTimes.recent};
   GangMembers members_;
   Nanoseconds now_ = 1000s;
-  std::uint64_t reports_ = 0, letters_ = 0;
+  std::uint64_t reports_ = 0, messages_ = 0;
 };
 
 TEST_CASE("Jobs that are apart begin in the order in which Slurm has started them, here or not") {
@@ -843,12 +843,12 @@ TEST_CASE("A node that a job no longer has is forgotten when Slurm names the job
         GangMembers& node = members.at(name);
         node.report(kTenant, {.number = 5, .nodes = 2, .coordinator = "a"},
                     {.number = ++number, .present = true}, now);
-        for (const GangMembers::Sent& sent : node.take_letters()) desk.hear(name, sent.letter, now);
+        for (const GangMembers::Sent& sent : node.take_messages()) desk.hear(name, sent.message, now);
       }
       desk.advance(now);
       for (const GangDesk::Run& run : desk.take_unlisted()) desk.list(run, {{"a", "a"}}, now);
-      for (const GangDesk::Sent& sent : desk.take_letters())
-        if (const auto* its = std::get_if<GangOrder>(&sent.letter.what)) order = *its;
+      for (const GangDesk::Sent& sent : desk.take_messages())
+        if (const auto* its = std::get_if<GangOrder>(&sent.message.what)) order = *its;
     }
     return order;
   };
@@ -888,18 +888,18 @@ TEST_CASE("The core is told that a gang which is apart can begin no turn, until 
   CHECK_FALSE(orders[0].order->possible);
 }
 
-TEST_CASE("A process whose state changes all the time causes at most one letter in 10 ms") {
+TEST_CASE("A process whose state changes all the time causes at most one message in 10 ms") {
   Network net;
   net.say_all();
   net.pass(1s);
-  net.letters = 0;
+  net.messages = 0;
   for (unsigned i = 0; i < 5000; ++i) {
     net.nodes["b"].report.wants = i % 2 == 0;
     net.say("b");
     net.pass(200us);
   }
-  CHECK(net.letters <= 3 * 101 + 8);
-  CHECK(net.letters >= 100);
+  CHECK(net.messages <= 3 * 101 + 8);
+  CHECK(net.messages >= 100);
   net.nodes["b"].report.wants = true;
   net.say("b");
   net.pass(2 * kTimes.pause);
@@ -912,22 +912,22 @@ TEST_CASE("Many silent nodes are not asked all at once") {
   GangMembers first("n0", 7, kTimes, heard);
   first.report(kTenant, {.number = 5, .nodes = 1000, .coordinator = "n0", .is_new = true},
                {.number = 1, .present = true}, 10s);
-  for (const GangMembers::Sent& sent : first.take_letters()) desk.hear("n0", sent.letter, 10s);
+  for (const GangMembers::Sent& sent : first.take_messages()) desk.hear("n0", sent.message, 10s);
   desk.advance(11s);
   REQUIRE(desk.take_unlisted().size() == 1);
   std::vector<GangDesk::Listed> nodes;
   for (unsigned i = 0; i < 1000; ++i)
     nodes.push_back({.node = "n" + std::to_string(i), .address = "10.0.0." + std::to_string(i)});
-  desk.take_letters();
+  desk.take_messages();
   desk.list({5, 0}, nodes, 11s);
   desk.advance(11s);
-  CHECK(desk.take_letters().size() <= 65);
+  CHECK(desk.take_messages().size() <= 65);
   std::set<std::string> asked;
   for (Nanoseconds now = 11s; now < 14s; now = desk.wake().value()) {
     desk.advance(now);
-    const auto letters = desk.take_letters();
-    CHECK(letters.size() <= 65);
-    for (const GangDesk::Sent& sent : letters) asked.insert(sent.address);
+    const auto messages = desk.take_messages();
+    CHECK(messages.size() <= 65);
+    for (const GangDesk::Sent& sent : messages) asked.insert(sent.address);
     REQUIRE(desk.wake() > now);
   }
   CHECK(asked.size() >= 900);
@@ -939,12 +939,12 @@ TEST_CASE("Orders for an earlier run of the arbiter, or for jobs without process
   const std::size_t told = net.nodes["b"].told.size();
   GangMembers& members = *net.nodes["b"].members;
   const auto order_of = [](std::uint32_t job, std::uint64_t reader) {
-    return GangLetter{.node = "a",
-                      .job = job,
-                      .life = 1,
-                      .number = 1,
-                      .reader = reader,
-                      .what = GangOrder{.command = GangCommand::run}};
+    return GangMessage{.node = "a",
+                       .job = job,
+                       .life = 1,
+                       .number = 1,
+                       .reader = reader,
+                       .what = GangOrder{.command = GangCommand::run}};
   };
   members.hear(order_of(5, 1), true, net.now);
   members.hear(order_of(6, 102), true, net.now);
@@ -972,10 +972,10 @@ TEST_CASE("An arbiter that writes from another address than before is the same m
     write("n1", "10.0.0.1", second);
     write("n2", second < 10 ? "10.0.0.2" : "fd00::2", second);
   }
-  const std::vector<GangDesk::Sent> sent = desk.take_letters();
+  const std::vector<GangDesk::Sent> sent = desk.take_messages();
   REQUIRE_FALSE(sent.empty());
   CHECK(sent.back().address == "fd00::2");
-  CHECK(std::get<GangOrder>(sent.back().letter.what).possible);
+  CHECK(std::get<GangOrder>(sent.back().message.what).possible);
 }
 
 TEST_CASE("A gang does not wait for a silent node that Slurm no longer names") {
@@ -1001,8 +1001,8 @@ TEST_CASE("A gang does not wait for a silent node that Slurm no longer names") {
       report_from("b", number, now);
       desk.advance(now);
       for (const auto& run : desk.take_unlisted()) desk.list(run, named, now);
-      for (const auto& sent : desk.take_letters())
-        if (std::holds_alternative<GangOrder>(sent.letter.what)) return true;
+      for (const auto& sent : desk.take_messages())
+        if (std::holds_alternative<GangOrder>(sent.message.what)) return true;
     }
     return false;
   };

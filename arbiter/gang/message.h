@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages (GangLetter) between arbiters: a gang's members send reports to its coordinator. The
+// The messages (GangMessage) between arbiters: a gang's members send reports to its coordinator. The
 // coordinator sends orders to members, and questions to nodes from which no report has come.
 //
 // A message is one datagram of text. A message that is lost, comes late or comes twice does no harm. Each
@@ -18,7 +18,7 @@
 
 namespace sharedgpu {
 
-inline constexpr std::size_t kLongestLetter = 500;
+inline constexpr std::size_t kLongestGangMessage = 500;
 inline constexpr std::size_t kLongestNodeName = 199;
 
 // The answer to a report if the coordinator has no order yet.
@@ -32,7 +32,7 @@ struct GangQuestion {
   bool operator==(const GangQuestion&) const = default;
 };
 
-struct GangLetter {
+struct GangMessage {
   std::string node;  // Slurm's name of the sender's node
   std::uint32_t job = 0;
   std::uint64_t run = 0;     // how often the job was requeued; each run is a gang of its own
@@ -43,24 +43,24 @@ struct GangLetter {
   bool is_new = false;       // in a report: this member cannot have an order from an earlier coordinator
   std::variant<GangReport, GangOrder, GangPatience, GangQuestion> what;
 
-  bool operator==(const GangLetter&) const = default;
+  bool operator==(const GangMessage&) const = default;
 };
 
-std::string format_letter(const GangLetter& letter);
+std::string format_message(const GangMessage& message);
 // Returns nullopt if the text is no message in this version of the format.
-std::optional<GangLetter> parse_letter(std::string_view text);
+std::optional<GangMessage> parse_message(std::string_view text);
 // Returns true if the text is a message in another version of the format.
 bool is_of_another_version(std::string_view text);
 
 // Tells which messages of one sender are newer than all messages received from it before.
-class NewestLetter {
+class NewestMessage {
  public:
   // Returns true and remembers the message if it is newer than the newest known message. A message with
   // another `life` (from before or after a restart of the sender's arbiter) always counts as newer.
-  bool take(const GangLetter& letter) {
-    if (letter.life == life_ && letter.number <= number_) return false;
-    life_ = letter.life;
-    number_ = letter.number;
+  bool take(const GangMessage& message) {
+    if (message.life == life_ && message.number <= number_) return false;
+    life_ = message.life;
+    number_ = message.number;
     return true;
   }
 

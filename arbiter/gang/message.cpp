@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/gang/letter.h"
+#include "arbiter/gang/message.h"
 
 #include <algorithm>
 #include <charconv>
@@ -54,15 +54,15 @@ void fields(auto& v, auto& order) requires std::same_as<std::remove_cvref_t<decl
 }
 void fields(auto&, const GangPatience&) {}
 void fields(auto&, const GangQuestion&) {}
-void envelope(auto& v, auto& letter) {
-  v(letter.node);
-  v(letter.job);
-  v(letter.run);
-  v(letter.life);
-  v(letter.number);
-  v(letter.reader);
-  v(letter.nodes);
-  v(letter.is_new);
+void envelope(auto& v, auto& message) {
+  v(message.node);
+  v(message.job);
+  v(message.run);
+  v(message.life);
+  v(message.number);
+  v(message.reader);
+  v(message.nodes);
+  v(message.is_new);
 }
 
 struct Writer {
@@ -121,30 +121,31 @@ struct Reader {
 
 }  // namespace
 
-std::string format_letter(const GangLetter& letter) {
-  Writer writer{.text = std::string(std::visit([](const auto& what) { return kind_of(what); }, letter.what))};
-  envelope(writer, letter);
-  std::visit([&](const auto& what) { fields(writer, what); }, letter.what);
+std::string format_message(const GangMessage& message) {
+  Writer writer{.text =
+                    std::string(std::visit([](const auto& what) { return kind_of(what); }, message.what))};
+  envelope(writer, message);
+  std::visit([&](const auto& what) { fields(writer, what); }, message.what);
   return writer.text;
 }
 
-std::optional<GangLetter> parse_letter(std::string_view text) {
-  GangLetter letter;
+std::optional<GangMessage> parse_message(std::string_view text) {
+  GangMessage message;
   Reader reader{.rest = text};
   const std::string_view kind = text.substr(0, text.find(' '));
   if (kind == kOrder)
-    letter.what = GangOrder{};
+    message.what = GangOrder{};
   else if (kind == kPatience)
-    letter.what = GangPatience{};
+    message.what = GangPatience{};
   else if (kind == kQuestion)
-    letter.what = GangQuestion{};
+    message.what = GangQuestion{};
   else if (kind != kReport)
     return std::nullopt;
   reader.rest.remove_prefix(kind.size());
-  envelope(reader, letter);
-  std::visit([&](auto& what) { fields(reader, what); }, letter.what);
-  if (!reader.good || !reader.rest.empty() || letter.life == 0) return std::nullopt;
-  return letter;
+  envelope(reader, message);
+  std::visit([&](auto& what) { fields(reader, what); }, message.what);
+  if (!reader.good || !reader.rest.empty() || message.life == 0) return std::nullopt;
+  return message;
 }
 
 bool is_of_another_version(std::string_view text) {
