@@ -2,7 +2,7 @@
 // Limits the log lines that each user can cause: for each cause, ten lines at once, and then one line in ten
 // seconds. Lines over the limit are left out and counted. The next line reports the number of omitted lines.
 // If no line follows, the last omitted line and the number are logged as soon as the limit allows. Lines
-// about root are not limited.
+// attributed to root are not limited.
 //
 // Pure. Not thread-safe.
 #pragma once

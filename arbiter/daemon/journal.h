@@ -66,7 +66,7 @@ class Journal {
   // session confirms a lease after a crash, the lease counts as held until the last record. `core` must
   // outlive this object.
   void watch_leases(const Core& core);
-  // Records and flushes everything. Call when the arbiter ends.
+  // Records the latest times, sizes and energies of tenants, and flushes. Call when the arbiter ends.
   void end(const Core& core);
 
   // Returns true if the user may cause a record now, and counts the record. Root always may.

@@ -32,7 +32,7 @@ bool runs_as(const std::string& status, uid_t uid);
 // them.
 struct PidNames {
   std::vector<pid_t> pids;
-  std::vector<ino_t> namespaces;  // empty if there is only one namespace
+  std::vector<ino_t> namespaces;  // empty if there is only one namespace, or if they cannot be read
 };
 PidNames pid_names_of(const System& system, pid_t pid);
 // Returns the pids of the process `pid` in all its PID namespaces, from the text of its /proc/PID/status.

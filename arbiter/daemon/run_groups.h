@@ -59,11 +59,12 @@ class RunGroups {
   // Takes over the groups that an earlier arbiter made.
   void restore();
 
-  // The type of a callback that is called once, with true if the process is in the group. If the process is
-  // not moved, make() or enter() makes this call before it returns.
+  // The type of a callback that is called once, with true if the process is in the group. If no move is
+  // needed or allowed, make() or enter() makes this call before it returns.
   using Done = std::function<void(bool inside)>;
 
-  // Makes the tenant's group and moves the process into it.
+  // Makes the tenant's group and moves the process into it. Makes no group if the process must stay in its
+  // current group.
   void make(TenantInfo& tenant, Bytes limit, const Peer& peer, Done done);
   // Returns true if the tenant has a group and the process is outside of it, so that enter() may move the
   // process.

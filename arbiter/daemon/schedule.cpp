@@ -42,7 +42,8 @@ void Schedule::pass() {
   if (!waiting_.empty()) pass_soon();
 }
 
-// Serves the next user until its turn ends or the time `left` has passed. Returns the time taken.
+// Does the next piece of work, and repeats it while it returns true, until its user's turn ends or the time
+// `left` has passed. Returns the time taken.
 Nanoseconds Schedule::serve_one(Nanoseconds left) {
   auto [user, work] = waiting_.take();
   Nanoseconds taken{};
