@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The holders of a placement: processes to which the arbiter has reported the tenant's GPUs, and which may
-// start programs on these GPUs. A placement ends when its tenant has neither holders nor sessions.
+// The holders of a tenant: processes to which the arbiter has reported the tenant's GPUs, or which use GPUs
+// that their user has chosen. They may start programs of the tenant. A placement ends when its tenant has
+// neither holders nor sessions.
 //
 // Event-loop thread only.
 #pragma once
