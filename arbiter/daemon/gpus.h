@@ -24,7 +24,8 @@ struct GpuInfo {
   std::optional<unsigned> minor = {};  // minor number of the GPU's device file; only NVML reports this number
 };
 
-// The default of `timeout`. The default is long, since the first cuInit may have to load the kernel module.
+// The default of `timeout`, and the timeout of GpuSearch. It is long, since the first cuInit may have to load
+// the kernel module.
 inline constexpr std::chrono::milliseconds kGpuTimeout{15'000};
 
 // Lists the GPUs of the host: asks NVML or the driver in a child process. If the driver crashes, or hangs for

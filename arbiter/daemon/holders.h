@@ -31,7 +31,7 @@ class Holders {
   // for the process.
   bool add(TenantId tenant, const ProcessName& process, UniqueFd pidfd);
   // Adds a process that held the tenant's placement under an earlier arbiter, if the process is still alive.
-  // If no descriptor is free, retries until it succeeds.
+  // If no descriptor is free, retries until it succeeds or the process has ended.
   void restore(TenantId tenant, const ProcessName& process);
   // Forgets a tenant that has ended, even if some of its holders are alive.
   void forget(TenantId tenant);

@@ -10,7 +10,7 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::chrono::microseconds kTurn{500};
-// The longest time for which users' work delays timers, new connections and ended processes.
+// After this much time of users' work, the event loop handles timers, new connections and ended processes.
 constexpr std::chrono::microseconds kPass{500};
 // The minimum charge for a piece of work. The minimum covers the wakeup for a message, which is not measured
 // and takes longer than the answer. The minimum also ends a user's turn if the clock stands still.

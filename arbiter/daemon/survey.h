@@ -44,7 +44,7 @@ struct SurveyedGpu {
 struct GpuHealth {
   GpuUuid uuid;
   std::uint32_t status = 0;                 // NVML's return code for the GPU: 0, kNvmlLost, ...
-  std::optional<std::uint64_t> ecc_errors;  // uncorrected ECC errors since the driver was loaded
+  std::optional<std::uint64_t> ecc_errors;  // uncorrected, since the driver was loaded; nullopt: unknown
 };
 
 // An error that a GPU has reported, or a change of its status.

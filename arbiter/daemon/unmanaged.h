@@ -81,7 +81,7 @@ class Unmanaged {
     std::uint64_t last = 0;
     Nanoseconds stopped{};  // when the process was last seen stopped
     bool warned = false;
-    std::optional<Nanoseconds> ended;  // time of SIGTERM
+    std::optional<Nanoseconds> ended;  // time of the last signal
     bool killed = false;
   };
 
