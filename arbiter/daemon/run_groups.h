@@ -37,8 +37,8 @@ namespace sharedgpu {
 
 class RunGroups {
  public:
-  // The maximum numbers of processes of one user that are moved at once, and per second. Processes of root
-  // are not limited.
+  // The maximum numbers of processes of one user that are moved in a burst, and per second on average.
+  // Processes of root are not limited.
   static constexpr double kMovesAtOnce = 512;
   static constexpr double kMovesASecond = 10;
 
