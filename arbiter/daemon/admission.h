@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Limits the number of connections of each user and of all users, and the number of messages queued for each
-// user's processes. Each connection takes one of a number of places. The number of places follows
-// from the daemon's limit on descriptors. Strangers (processes outside of registered jobs) get at most a
-// quarter of the places. Strangers and members (processes of registered jobs) together get at most seven
-// eighths of the places. Root is not bounded.
+// user's processes. Each connection takes one of a number of places. The number of places follows from the
+// daemon's limit on descriptors. Strangers (processes outside of registered jobs) get at most a quarter of
+// the places. All processes but those of root, including members (processes of registered jobs), get at most
+// seven eighths of the places together. Root is not bounded.
 //
 // Pure. Not thread-safe.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ends processes that keep other tenants from a GPU: reports the reason to the process, sends SIGTERM after a
-// pause, and sends SIGKILL if the process has not ended after a second, longer pause.
+// pause, and sends SIGKILL if the process has not ended after another, longer pause.
 //
 // Signals go through the pidfd that identified the peer, so they never reach a later process with the same
 // pid. Each process has at most one entry in entries_, and the entry uses the pidfd of a connection of the

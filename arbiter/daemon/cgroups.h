@@ -33,7 +33,8 @@ std::optional<std::uint32_t> task_of_cgroup(std::string_view text);
 
 // The cgroup to which a process's host memory is charged. `path` is the group's path in the hierarchy with
 // the memory controller, "" for the root. memory_group() reads the text of the process's /proc/PID/cgroup,
-// and returns nullopt if no hierarchy has the memory controller.
+// and returns nullopt if the text has neither a line of cgroup v2 nor a v1 line that lists the memory
+// controller.
 struct MemoryGroup {
   host_memory::Version version{};
   std::string path;

@@ -54,7 +54,7 @@ class Closer {
   asio::io_context& loop_;
   const System& system_;
   Schedule& schedule_;
-  std::map<uid_t, User> users_;  // users whose connections are not all closed yet
+  std::map<uid_t, User> users_;  // users with connections that are still to be closed
 };
 
 }  // namespace sharedgpu

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits the log lines that each user can cause: for each cause, ten lines at once, and then one line in ten
-// seconds. Lines over the limit are left out and counted. The next line reports the number of omitted lines.
-// If no line follows, the last omitted line and the number are logged as soon as the limit allows. Lines
-// about root are not limited.
+// Limits the log lines that each user can cause: for each cause, ten lines in a burst, and then one line in
+// ten seconds. Lines over the limit are left out and counted. The next line reports the number of omitted
+// lines. If no line follows, the last omitted line and the number are logged as soon as the limit allows.
+// Lines attributed to root are not limited.
 //
 // Pure. Not thread-safe.
 #pragma once

@@ -24,7 +24,7 @@ class CoreRunner {
   CoreRunner(asio::io_context& loop, Schedule& schedule, const System& system, Journal& journal,
              SessionTable& sessions, const Tenants& tenants, Complaints& complaints);
 
-  // Call before all other methods. `policy` must outlive this object.
+  // Call before all other methods, except on_gang_report(). `policy` must outlive this object.
   void start(const Tuning& tuning, const Policy& policy, Recovered recovered);
   const Core& core() const { return *core_; }
   // Sets the function for the core's reports to the coordinators of gangs. The function must not call this

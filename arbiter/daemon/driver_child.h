@@ -17,7 +17,7 @@ namespace sharedgpu {
 // Forks a child that calls `work` and then exits. `work` gets the number of the child's copy of the
 // descriptor `end`. Of the daemon's descriptors, the child keeps only `end` and the standard streams. Returns
 // the child's pid, or a negative number with errno. Call in the arbiter's main thread. The ledger's thread
-// may run meanwhile, since `work` uses no lock of it.
+// may run meanwhile, since `work` uses no lock of that thread.
 pid_t start_driver_child(UniqueFd end, const std::function<void(int end)>& work);
 
 // One of the driver's libraries, loaded in the child.

@@ -47,7 +47,7 @@ class FairQueue {
     turn_has_begun_ = false;
     return next;
   }
-  // Charges the time for which the user was served. Returns true if the user's turn continues.
+  // Charges the time for which the user was served. Returns true if the user has time left.
   bool charge(uid_t user, Nanoseconds time) {
     users_[user].balance -= time;
     return users_[user].balance > Nanoseconds{};
@@ -63,7 +63,7 @@ class FairQueue {
     its.rests = false;
     if (!its.items.empty()) ring_.push_back(user);
   }
-  // Clears all debts if no user waits.
+  // If no user waits, clears the debts of all users that do not rest.
   void settle() {
     if (ring_.empty()) std::erase_if(users_, [](const auto& entry) { return !entry.second.rests; });
   }

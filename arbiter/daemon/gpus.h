@@ -24,17 +24,19 @@ struct GpuInfo {
   std::optional<unsigned> minor = {};  // minor number of the GPU's device file; only NVML reports this number
 };
 
-// The default of `timeout`. The default is long, since the first cuInit may have to load the kernel module.
+// The default of `timeout`, and the timeout of GpuSearch. It is long, since the first cuInit may have to load
+// the kernel module.
 inline constexpr std::chrono::milliseconds kGpuTimeout{15'000};
 
 // Lists the GPUs of the host: asks NVML or the driver in a child process. If the driver crashes, or hangs for
-// longer than `timeout`, only the child is affected. Returns an empty list if there is no driver or no GPU.
+// longer than `timeout`, only the child is affected, and the list has only the GPUs that the child has
+// reported by then. Returns an empty list if there is no driver or no GPU, or if no child can be started.
 // Call before threads are started.
 std::vector<GpuInfo> find_gpus(const System& system, std::chrono::milliseconds timeout = kGpuTimeout);
 
 // Searches for GPUs repeatedly, at growing intervals, until it finds some, because the driver may be ready
-// later than the arbiter. If NVML reported the GPUs, the search is repeated once a minute from then on,
-// because GPUs may be added or removed. Never blocks. Event-loop thread only.
+// later than the arbiter. If NVML reported the GPUs, the search is repeated once a minute, or six times a
+// minute (watch_closely()), because GPUs may be added or removed. Never blocks. Event-loop thread only.
 class GpuSearch {
  public:
   // `found` is called after each search that finds a GPU.
@@ -47,7 +49,8 @@ class GpuSearch {
   // Call after GPUs have been found. If NVML reported the GPUs, continues to search, with the pause that
   // watch_closely() sets.
   void go_on(const std::vector<GpuInfo>& found);
-  // Searches at once, unless a search is running.
+  // If a search is planned, starts it now. Does nothing while a search is running, or if no search is planned
+  // because only the driver has reported GPUs.
   void hurry();
   // Sets the pause between searches from the next search on: six searches a minute if `closely`, else one.
   void watch_closely(bool closely) { closely_ = closely; }

@@ -15,7 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr unsigned kMisses = 3;  // a GPU counts as lost after this many surveys in a row without it
+constexpr unsigned kMisses = 3;  // a GPU is lost after this many surveys or searches in a row without it
 // A lost GPU counts as healthy again after it has responded for this long. The time doubles with each loss
 // within an hour of the previous loss, since tenants lose their work at each loss.
 constexpr Nanoseconds kWellFor = 2s;
@@ -281,9 +281,8 @@ bool Health::may_miss_a_loss(const TenantInfo& tenant) const {
   return knows_better() && *looked_ <= tenant.last_seen;
 }
 
-// Returns the tenants that have a session on the GPU, have just left it, or are placed on it. A tenant that
-// is placed on the GPU and has not had a session yet counts, too, because the environment of its processes
-// names the GPU.
+// Returns the tenants that have a session on the GPU or have just left it. A tenant that is placed on the GPU
+// and has had no session yet counts, too, because the environment of its processes names the GPU.
 std::vector<Health::Guest> Health::guests_of(const GpuUuid& gpu) const {
   const Nanoseconds now = its_.system.now();
   std::vector<Guest> guests;

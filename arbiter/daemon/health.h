@@ -3,8 +3,8 @@
 // administrators have drained, and reacts to failures as OnGpuLoss= says.
 //
 // A GPU is lost if NVML reports it as lost, if it reports Xid 79, or if NVML stops listing it. A GPU is
-// failing if it reports an error that only a reset clears; tenants may continue to use a failing GPU. If NVML
-// does not answer, no condition changes. Event-loop thread only.
+// failing if it reports an error that only a reset clears; tenants may continue to use a failing GPU. While
+// NVML does not answer, no GPU becomes lost or failing. Event-loop thread only.
 //
 // To add a sign that a GPU fails:
 //   1. If no code asks NVML for the sign, ask in survey_child.cpp, and add the answer to SurveyLine
@@ -81,7 +81,7 @@ class Health {
  private:
   // NVML's reports of a GPU.
   struct Sightings {
-    unsigned misses = 0;  // number of surveys in a row that do not list the GPU
+    unsigned misses = 0;  // number of surveys and searches in a row that do not list the GPU
     // while the GPU is lost: when NVML began to report it as healthy again
     std::optional<Nanoseconds> well_since;
     std::optional<std::uint64_t> ecc_errors;  // NVML's count at the last survey
@@ -99,7 +99,8 @@ class Health {
   void set_drained(const GpuUuid& gpu, const std::optional<std::string>& reason);
   void record(const GpuUuid& gpu);
   bool knows_better() const;
-  // A tenant that had a session on the GPU or is placed on it. The tenant may have ended since.
+  // A tenant that has or recently had a session on the GPU, or is placed on it and has had no session yet.
+  // The tenant may have ended.
   struct Guest {
     TenantId id;
     std::string label;

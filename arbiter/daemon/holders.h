@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The holders of a placement: processes to which the arbiter has reported the tenant's GPUs, and which may
-// start programs on these GPUs. A placement ends when its tenant has neither holders nor sessions.
+// The holders of a tenant: processes to which the arbiter has reported the tenant's GPUs, or which use GPUs
+// that their user has chosen. They may start programs of the tenant. A placement ends when its tenant has
+// neither holders nor sessions.
 //
 // Event-loop thread only.
 #pragma once
@@ -30,7 +31,7 @@ class Holders {
   // for the process.
   bool add(TenantId tenant, const ProcessName& process, UniqueFd pidfd);
   // Adds a process that held the tenant's placement under an earlier arbiter, if the process is still alive.
-  // If no descriptor is free, retries until it succeeds.
+  // If no descriptor is free, retries until it succeeds or the process has ended.
   void restore(TenantId tenant, const ProcessName& process);
   // Forgets a tenant that has ended, even if some of its holders are alive.
   void forget(TenantId tenant);

@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Nanoseconds kPause = 500ms;  // pause between two checks of a claim
+constexpr Nanoseconds kPause = 500ms;  // pause between two checks of a claim, or two reads of the limits
 // Time for which checks must contradict a claim. This time is longer than the minute for which the interposer
 // allocates no host memory after a shortage (HostPool::bar()).
 constexpr Nanoseconds kLong = 90s;
@@ -46,7 +46,8 @@ Bytes sum(const std::map<SessionId, Bytes>& reported) {
 
 }  // namespace
 
-// Counts all of the tenant's processes, because they may allocate from the same free memory at the same time.
+// Counts all of the tenant's sessions, because their processes may allocate from the same free memory at the
+// same time.
 Bytes HostClaims::needed(const Client& client) const {
   const TenantInfo* tenant = its_.tenants.find(client.tenant());
   const std::uint64_t sessions = tenant == nullptr ? 1 : tenant->sessions;

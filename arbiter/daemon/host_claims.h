@@ -5,12 +5,12 @@
 // its job needs host memory back (Want::host_short). A session whose claim is believed keeps its memory on
 // the GPU, or is restored before others. So a claim is believed only if the process may really be short of
 // host memory. A check computes how much host memory the process may still allocate. The tenant needs as much
-// host memory as it must evict, plus an eighth of that, plus the interposer's reserve for other processes.
-// The check contradicts the claim if the process may allocate more than the tenant needs. Away memory counts
-// as used: the kernel charges it to no cgroup, but the interposer subtracts it from the job's memory, too.
-// Even a brief shortage makes the interposer evict nothing for a minute. So the claim that a session cannot
-// evict is refuted only by checks over a longer time. A check runs when a claim arrives and reads some files
-// of /proc and /sys, at most twice a second for each process.
+// host memory as it must evict, plus an eighth of that, plus 512 MiB, plus the interposer's reserve of 4 MiB
+// for each session of the tenant. The check contradicts the claim if the process may allocate more than the
+// tenant needs. Away memory counts as used: the kernel charges it to no cgroup, but the interposer subtracts
+// it from the job's memory, too. Even a brief shortage makes the interposer evict nothing for a minute. So
+// the claim that a session cannot evict is refuted only by checks over a longer time. A check runs when a
+// claim arrives and reads some files of /proc and /sys, at most twice a second for each process.
 //
 // Limits: a session could report higher limits than its cgroups have, and then allocate more memory than it
 // can ever evict. This memory would stay on the GPU. So the arbiter uses the lower of two limits: the

@@ -28,9 +28,10 @@ class HostGpus {
   HostGpus(asio::io_context& loop, const System& system, CoreRunner& core, Administration& administration,
            Complaints& complaints, std::function<void(const std::vector<GpuInfo>&)> found);
 
-  // Adds the GPUs that were found, and continues to search.
+  // Adds the GPUs that were found. Continues to search if NVML found them, or if there are none.
   void start(const std::vector<GpuInfo>& found);
-  // Call when NVML's list of GPUs differs from the result of the last search.
+  // Call when NVML's list of GPUs differs from the result of the last search, or when a GPU is lost or
+  // failing.
   void search_now() { search_.hurry(); }
   // Sets whether searches are frequent, for example while a lost GPU may come back.
   void watch_closely(bool closely) { search_.watch_closely(closely); }
@@ -48,7 +49,7 @@ class HostGpus {
   // Forgets the names of GPUs that the core dropped because the last session on them ended.
   void forget_gone();
 
-  // The model names of the GPUs, from the driver.
+  // The model names of the GPUs: from NVML or the driver, or as a session has reported them.
   const std::map<GpuUuid, std::string>& names() const { return names_; }
 
  private:

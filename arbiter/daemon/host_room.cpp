@@ -34,7 +34,8 @@ bool is_visible(const System& system, const std::string& group) {
 // The name of a file without its leading slash.
 const char* bare(const char* name) { return name + 1; }
 
-// Returns false if the group cannot be read. If `used` is true, also reads the group's usage.
+// Returns false if the group cannot be read. If `used` is true and the group has a limit, also reads the
+// group's usage.
 bool read_group(const System& system, Version version, const std::string& path, bool used,
                 HostTexts::Group& group) {
   const host_memory::Files files = host_memory::files_of(version);

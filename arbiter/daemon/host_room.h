@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computes the host memory that a process may still allocate for swap, and the host memory that it has. The
-// interposer computes both amounts, too, from the same files and with the same margins
-// (interposer/memory/host_budget.h). Any thread; no exceptions.
+// Computes the host memory that a process may still allocate for swap, the most host memory that evicted
+// memory may occupy, and the host memory that the process has. The interposer computes the first two, too,
+// from the same files and with the same margins (interposer/memory/host_budget.h). Any thread; no exceptions.
 #pragma once
 
 #include <sys/types.h>
@@ -20,7 +20,7 @@ namespace sharedgpu {
 struct HostTexts {
   struct Group {
     std::vector<std::string> limits;
-    std::string usage, stat;  // empty if the group has no limit
+    std::string usage, stat;  // empty if the group has no limit, or in host_most()
     bool of_job = false;      // the group contains all steps of the job
   };
   host_memory::Version version{};
@@ -33,8 +33,8 @@ struct HostTexts {
 // limits of the groups, although the Linux kernel charges no group for it. Pure.
 std::optional<Bytes> room_in(const HostTexts& texts, Bytes uncharged = {});
 
-// The host memory that a process may allocate at present. Nullopt if unknown: a file cannot be read for lack
-// of descriptors, or the process's cgroup is not visible.
+// The host memory that a process may allocate at present. Nullopt if unknown: a file cannot be read, for
+// example for lack of descriptors, or the process's cgroup is not visible.
 std::optional<Bytes> host_room(const System& system, pid_t pid, Bytes uncharged = {});
 
 // The maximum of evicted memory that all processes under the same limits can hold together. The interposer

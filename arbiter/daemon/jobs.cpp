@@ -229,9 +229,9 @@ void Jobs::forget(TenantId id) {
 bool Jobs::may_be_forgotten(const TenantInfo& tenant) const { return tenant.name.is_job() && !lives(tenant); }
 
 // Forgets jobs without living processes: jobs without any activity for History::kLongestPause, and if too
-// many jobs are known, also the least recently active jobs. One call forgets many jobs, so that the list of
-// all jobs is seldom searched. One call forgets at most kForgottenAtOnce jobs, so that no client waits for
-// long.
+// many tenants are known, also the least recently active jobs. One call forgets many jobs, so that the list
+// of all tenants is seldom searched. One call forgets at most kForgottenAtOnce jobs, so that no client waits
+// for long.
 void Jobs::forget_old_jobs() {
   const Nanoseconds now = system_.now();
   const bool too_many = tenants_.all().size() >= kMostKnown;

@@ -27,7 +27,8 @@ namespace sharedgpu {
 
 class Jobs {
  public:
-  // When this many tenants are known, jobs without living processes are forgotten.
+  // When this many tenants are known and a new job comes, the least recently active jobs without living
+  // processes are forgotten.
   static constexpr std::size_t kMostKnown = 10'000;
 
   Jobs(asio::io_context& loop, const System& system, Tenants& tenants, FigureBook& figures, CoreRunner& core,

@@ -10,8 +10,8 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::chrono::seconds kRetry{1};
-// The interval of the records that show how long leases are held. At most this much lease time is lost when
-// the host crashes, or when a job ends while no arbiter runs.
+// The interval of the records that show how long leases are held. If the host crashes, only a few seconds of
+// lease time are lost. If a job ends while no arbiter runs, the lease time since the last record is lost.
 constexpr std::chrono::seconds kSeenEvery{1};
 
 Ledger::Limits limits_of(const Settings& settings) {

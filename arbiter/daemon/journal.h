@@ -24,7 +24,7 @@ namespace sharedgpu {
 
 // Actions of the core that the journal has recorded. Only a Journal creates objects of this class, and the
 // daemon performs only actions in such objects. So the next arbiter knows each lease that was granted before
-// a crash, except leases that a full disk kept out of the file.
+// a crash of the arbiter, except leases that a full disk kept out of the file.
 class RecordedActions {
  public:
   const Actions& all() const { return actions_; }
@@ -62,11 +62,11 @@ class Journal {
   void observe(const Sighting& seen, Nanoseconds at);
   // Takes a reading of the GPU's energy counter, and records the energies of tenants.
   void read_energy(const GpuUuid& gpu, Energy counter);
-  // While a lease is open, writes a record (SeenRecord) after each second without another record. If no
-  // session confirms a lease after a crash, the lease counts as held until the last record. `core` must
-  // outlive this object.
+  // While a lease is open, updates the times and sizes of tenants once a second, and writes a SeenRecord if
+  // the last record is at least a second old. If no session confirms a lease after a crash, the lease counts
+  // as held until the last record. `core` must outlive this object.
   void watch_leases(const Core& core);
-  // Records and flushes everything. Call when the arbiter ends.
+  // Records the latest times, sizes and energies of tenants, and flushes. Call when the arbiter ends.
   void end(const Core& core);
 
   // Returns true if the user may cause a record now, and counts the record. Root always may.

@@ -17,7 +17,7 @@ class Loans {
  public:
   // Registers the session under the number `lender`, and drops an earlier number of the session.
   void announce(SessionId session, TenantId tenant, std::uint64_t lender);
-  // The tenant's session with this number; nullopt if no session has the number.
+  // The tenant's session with this number; nullopt if no session of the tenant has the number.
   std::optional<SessionId> find(TenantId tenant, std::uint64_t lender) const;
   // Forgets a session that has ended.
   void forget(SessionId session);

@@ -13,8 +13,8 @@ namespace sharedgpu::log {
 // file to append to; empty: standard error. Fails if the file cannot be written; then the log stays as it is.
 //
 // If standard error is a stream to systemd's journal, each line begins with its priority ("<4>", see
-// sd-daemon(3)) instead of the time. If standard error is /dev/null, the lines go to syslog. If the file is
-// renamed or removed, as logrotate does, the next line begins a new file of the same name.
+// sd-daemon(3)) instead of the time. If standard error is /dev/null or closed, the lines go to syslog. If the
+// file is renamed or removed, as logrotate does, the next line begins a new file of the same name.
 Status open(const std::string& level, const std::string& file);
 
 void error(std::string_view text);

@@ -111,7 +111,7 @@ Status open_log(const Settings& settings) {
 // `read` reads the settings again.
 int run(const Settings& settings, const std::function<std::string(Settings&)>& read) {
   keep_to_itself();
-  std::signal(SIGHUP, SIG_IGN);  // ignored until the event loop runs
+  std::signal(SIGHUP, SIG_IGN);  // ignored until `hang_ups` receives it
   const ServiceManager service_manager;
   if (Status opened = open_log(settings); !opened.ok()) return fail("LogFile " + opened.message());
   const std::string folder = std::filesystem::path(settings.socket).parent_path();

@@ -155,9 +155,9 @@ constexpr std::tuple kRows{
                    {.privileged = always, .unprivileged = Deny<DrainGpus>{no<DrainReply>, drain_it}}),
 
     row<StatusQuery>(&Queries::status, {}),
-    row<LeaseQuery>(&Queries::lease, {}),  // the handler checks the job's owner
-    row<JobQuery>(&Queries::job, {}),      // the handler checks the job's owner
-    row<GpuLossQuery>(&Queries::gpu_loss, {}),
+    row<LeaseQuery>(&Queries::lease, {}),         // the handler checks the job's owner
+    row<JobQuery>(&Queries::job, {}),             // the handler checks the job's owner
+    row<GpuLossQuery>(&Queries::gpu_loss, {}),    // the handler checks the job's owner
     row<ExchangeQuery>(&Queries::exchanges, {}),  // the handler checks the job's owner
     row<GpuQuery>(&Queries::gpu, {}),
 };

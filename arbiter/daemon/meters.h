@@ -15,7 +15,7 @@ namespace sharedgpu {
 
 struct GpuMeters {
   // NVML's counter, which begins at zero when the driver is loaded. Keeps its last value while there are no
-  // surveys.
+  // surveys; nullopt if NVML has not reported it.
   std::optional<Energy> energy;
   std::optional<unsigned> utilization;  // percent; nullopt if the last survey does not show it
 };

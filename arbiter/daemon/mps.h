@@ -2,8 +2,8 @@
 // Runs NVIDIA's MPS control daemon if Mps=yes, and restarts the control daemon when it has ended. The control
 // daemon outlives the arbiter, because jobs lose the GPU when the control daemon ends. If an earlier arbiter
 // started the control daemon, this arbiter finds it by its pid file, and watches it. The control daemon
-// serves all users at once (-M); otherwise the jobs of one user would wait until the last process of another
-// user has ended. Event-loop thread only.
+// serves all users at the same time (-M); otherwise the jobs of one user would wait until the last process of
+// another user has ended. Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>

@@ -33,8 +33,8 @@ struct MailLine {
 };
 
 // Passes messages between the daemon and the network. The socket `end` connects this process with the daemon.
-// Returns when the daemon has closed its end of the connection, or at once if the network socket cannot be
-// opened.
+// Returns when the daemon has closed its end of the connection, or at once if munge's library cannot be
+// loaded or the network socket cannot be opened.
 void carry_mail(const System& system, const MailPlace& place, int end);
 
 }  // namespace sharedgpu

@@ -25,7 +25,7 @@ struct Peer {
   PidNames names;
   UniqueFd pidfd;                // readable when the process has ended
   std::optional<StepName> step;  // nullopt: in no Slurm job
-  // node-local task number in the step; nullopt: the task has no cgroup folder
+  // node-local task number in the step; nullopt: in no Slurm job, or the task has no cgroup folder
   std::optional<std::uint32_t> task;
 
   ProcessName process() const { return {.pid = static_cast<std::uint32_t>(pid), .started = started}; }

@@ -28,9 +28,10 @@ class Placements {
              std::function<void(TenantId)> unheld);
 
   // Returns the tenant's GPUs that the process `asker` may see. If the tenant has no placement yet, chooses
-  // the GPUs first. The process becomes a holder of the placement.
+  // the GPUs first. The process becomes a holder of the placement. If all GPUs that the process can open have
+  // failed or are drained, returns one GPU that does not exist. If it can open none, returns an empty list.
   GpuList place(const Peer& asker, TenantId tenant, const Demand& demand);
-  // Makes the process a holder of a tenant that the arbiter does not place, because the user has chosen the
+  // Makes the process a holder of a tenant without a placement, for example because the user has chosen the
   // GPUs.
   void hold_unplaced(const Peer& asker, TenantId tenant);
   // Restores a holder recorded in the ledger.

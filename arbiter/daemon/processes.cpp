@@ -31,8 +31,8 @@ std::vector<std::string> mounts_of(std::string_view controllers) {
   return {base + "/" + std::string(controllers)};
 }
 
-// Sets `owned` if root owns each folder from `mount` down to `path`. Returns ENOENT if there is no such
-// folder.
+// Sets `owned` to true if root owns each folder from `mount` down to `path`, and else to false. Fails with
+// ENOENT if there is no such folder.
 Status owned_by_root(const System& system, const std::string& mount, const std::string& path, bool& owned) {
   for (std::size_t end = 0;; end = path.find('/', end + 1)) {
     uid_t owner = 0;

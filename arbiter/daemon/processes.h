@@ -28,11 +28,11 @@ bool runs_as(const std::string& status, uid_t uid);
 
 // The pids of a process, one in each PID namespace that contains the process, and the inode numbers of these
 // namespaces. The first pid is the one in the daemon's namespace, the last pid the one in the innermost
-// namespace. The numbers stay the same until the process ends. Returns an empty list if /proc does not report
-// them.
+// namespace. The numbers stay the same until the process ends. Both lists are empty if /proc does not report
+// the pids.
 struct PidNames {
   std::vector<pid_t> pids;
-  std::vector<ino_t> namespaces;  // empty if there is only one namespace
+  std::vector<ino_t> namespaces;  // empty if there is only one namespace, or if they cannot be read
 };
 PidNames pid_names_of(const System& system, pid_t pid);
 // Returns the pids of the process `pid` in all its PID namespaces, from the text of its /proc/PID/status.

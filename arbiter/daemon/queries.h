@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers read-only queries: the lease time and figures of jobs and steps, the processes and memory that a
-// process sees on a GPU, and the status.
+// Answers read-only queries: the lease time and figures of jobs and steps, the GPU losses of jobs, the
+// processes and memory that a process sees on a GPU, and the status.
 //
 // Event-loop thread only.
 #pragma once

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory control groups of runs. A run gets a control group of its own if an administrator, or a batch
-// system that makes no control groups, starts it. The group's limit is the sum of the host memory of the
-// run's program and of its units. So the Linux kernel ensures that the run does not take the memory of other
-// jobs.
+// The memory control groups of runs. A run that an administrator or a batch system starts gets a control
+// group of its own, if a limit on its host memory is stated and no other control group confines it. The
+// group's limit is the sum of the host memory of the run's program and of its units. So the Linux kernel
+// ensures that the run does not take the memory of other jobs.
 //
 // The group of run 7 is PARENT/run_7, with the PARENT of CgroupParent=. A process enters the run's group
 // before it starts a program, or at the latest with its first session. Its children start in the group. A
-// process stays in its current group if root has set a limit on this group. Examples are the groups of
-// Slurm's steps, of another batch system's jobs, and of other runs. The highest host memory of each group is
-// recorded in the ledger. A group is removed when its run has ended and no process is left in it. After a
-// restart, the arbiter finds the groups by their names.
+// process stays in its current group if it is in a step of Slurm, or if root has set a limit on this group.
+// Examples of such groups are those of another batch system's jobs and of other runs. The highest host memory
+// of each group is recorded in the ledger. A group is removed when its run has ended and no process is left
+// in it. After a restart, the arbiter finds the groups by their names.
 //
 // A run starts even if its group cannot be made; its host memory is then not limited, and the log says why.
 // Event-loop thread only; slow calls run on a second thread.
@@ -37,8 +37,8 @@ namespace sharedgpu {
 
 class RunGroups {
  public:
-  // The maximum numbers of processes of one user that are moved at once, and per second. Processes of root
-  // are not limited.
+  // The maximum numbers of processes of one user that are moved in a burst, and per second on average.
+  // Processes of root are not limited.
   static constexpr double kMovesAtOnce = 512;
   static constexpr double kMovesASecond = 10;
 
@@ -59,11 +59,12 @@ class RunGroups {
   // Takes over the groups that an earlier arbiter made.
   void restore();
 
-  // The type of a callback that is called once, with true if the process is in the group. If the process is
-  // not moved, make() or enter() makes this call before it returns.
+  // The type of a callback that is called once, with true if the process is in the group. If no move is
+  // needed or allowed, make() or enter() makes this call before it returns.
   using Done = std::function<void(bool inside)>;
 
-  // Makes the tenant's group and moves the process into it.
+  // Makes the tenant's group and moves the process into it. Makes no group if the process must stay in its
+  // current group.
   void make(TenantInfo& tenant, Bytes limit, const Peer& peer, Done done);
   // Returns true if the tenant has a group and the process is outside of it, so that enter() may move the
   // process.

@@ -10,7 +10,7 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::chrono::microseconds kTurn{500};
-// The longest time for which users' work delays timers, new connections and ended processes.
+// After this much time of users' work, the event loop handles timers, new connections and ended processes.
 constexpr std::chrono::microseconds kPass{500};
 // The minimum charge for a piece of work. The minimum covers the wakeup for a message, which is not measured
 // and takes longer than the answer. The minimum also ends a user's turn if the clock stands still.
@@ -42,7 +42,8 @@ void Schedule::pass() {
   if (!waiting_.empty()) pass_soon();
 }
 
-// Serves the next user until its turn ends or the time `left` has passed. Returns the time taken.
+// Does the next piece of work, and repeats it while it returns true, until its user's turn ends or the time
+// `left` has passed. Returns the time taken.
 Nanoseconds Schedule::serve_one(Nanoseconds left) {
   auto [user, work] = waiting_.take();
   Nanoseconds taken{};

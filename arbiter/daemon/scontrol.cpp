@@ -22,9 +22,9 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::size_t kMostWaiting = 1024;
-// The numbers of tries. With the pauses in between, the tries of a drain last ten minutes, and the tries of a
-// requeue last one minute. After more than a minute, a user or Slurm may have requeued the job, and the new
-// run must not be requeued.
+// The numbers of tries. If each try fails at once, the tries of a drain last ten minutes with the pauses in
+// between, and the tries of a requeue last one minute. After more than a minute, a user or Slurm may have
+// requeued the job, and the new run must not be requeued.
 constexpr unsigned kDrainTries = 60;
 constexpr unsigned kRequeueTries = 6;
 constexpr unsigned kEndlessTries = ~0u;

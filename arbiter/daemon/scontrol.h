@@ -43,7 +43,8 @@ class Scontrol {
   };
   // Each find function asks Slurm, and calls `found` once with the answer. find_own_name() finds the name of
   // the node whose NodeHostName is this host. The name is empty if no node or more than one node matches.
-  // Repeats the question until Slurm answers; later commands of this object wait until then.
+  // Repeats the question until Slurm answers. Each try, and the pause before it, may delay other commands of
+  // this object.
   void find_own_name(std::function<void(const std::string&)> found);
   // find_nodes() finds the nodes of the job. The list is empty if Slurm does not answer or does not know the
   // job.
@@ -52,7 +53,7 @@ class Scontrol {
   // suspended. The list is empty if Slurm does not answer.
   void find_jobs(const std::string& node, std::function<void(const std::vector<StartedJob>&)> found);
   // find_address() finds the numeric address of the node (NodeAddr). The address is empty if Slurm does not
-  // know the node's address, or if it cannot be resolved.
+  // answer or does not know the node's address, or if the address cannot be resolved.
   void find_address(const std::string& node, std::function<void(const std::string&)> found);
   // find_private_data() finds PrivateData of slurm.conf, such as "none" or "jobs,usage"; "none" if this host
   // has no scontrol. The text is empty if Slurm does not answer.

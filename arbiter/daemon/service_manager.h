@@ -23,8 +23,8 @@ namespace sharedgpu {
 
 class ServiceManager {
  public:
-  // Removes NOTIFY_SOCKET and WATCHDOG_USEC from the environment, so that no child process reports for the
-  // daemon. If these variables are not set, the other methods have no effect.
+  // Removes NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID from the environment, so that no child process
+  // reports for the daemon. If NOTIFY_SOCKET is not set, the other methods have no effect.
   ServiceManager();
 
   // Reports that this daemon, or another daemon on the host, is ready to serve.

@@ -26,12 +26,12 @@ class SessionTable {
     Exchanges exchanges = {};              // exchanges, as of the session's last report
     bool look_is_due = false;              // a poll of the process's state is queued
     // The session claims to reconnect, but no record confirms the claim. Cleared by the session's first
-    // report.
+    // Usage, or when the session replaces a closed session that was attached to the same GPU.
     bool is_unproven = false;
     // Set while the connection is closed and the session may reconnect.
     std::unique_ptr<asio::steady_timer> reconnect_timer = {};
 
-    // Returns true if the peer has read all messages sent to it.
+    // Returns true if the connection is open and the peer has read all messages sent to it.
     bool reads() const { return reconnect_timer == nullptr && !client->connection().has_unread(); }
   };
 

@@ -274,7 +274,8 @@ void Sessions::closed(const Client& client) {
   await_reconnect(client.session(), kFirstReconnectCheck);
 }
 
-// Checks after a delay whether the process has executed another program, which the pidfd does not signal.
+// Checks after a delay whether the session may still reconnect. It may not if the process has executed
+// another program, which the pidfd does not signal.
 void Sessions::await_reconnect(SessionId id, Nanoseconds pause) {
   asio::steady_timer& timer = *its_.table.find(id)->reconnect_timer;
   timer.expires_after(pause);
@@ -309,7 +310,7 @@ bool Sessions::may_reconnect(const SessionTable::Entry& entry) const {
 // Ends the closed session that the new session of the client replaces. A process whose connection breaks
 // opens a new connection. The new session replaces the session with the closed connection if both are on the
 // same GPU, or if neither has a GPU yet. The new session inherits nothing if the closed session was of
-// another program, user or job.
+// another program or tenant.
 void Sessions::succeed_closed(const Client& client) {
   const auto* its = its_.table.find(client.session());
   if (its == nullptr) return;
@@ -323,8 +324,8 @@ void Sessions::succeed_closed(const Client& client) {
   }
 }
 
-// Drops the sessions of processes that are in the job's cgroup and do not belong to the job's user. These
-// sessions connected before the job was registered. Their processes continue unmanaged.
+// Drops the sessions of processes that are in the job's cgroup and belong neither to the job's user nor to
+// root. These sessions connected before the job was registered. Their processes continue unmanaged.
 void Sessions::drop_strangers(const TenantInfo& job) {
   std::vector<SessionId> strangers;
   for (const auto& [id, entry] : its_.table.all()) {

@@ -53,8 +53,9 @@ class Sessions {
 
   void hello(Client& client, const Hello& hello);
   void attach(Client& client, const Attach& attach);
-  // Passes a session's report to the core. Before that, removes claims that HostClaims does not believe, and
-  // lowers limits that HostClaims bounds.
+  // Passes a session's report to the core, unless the report shows that the session must be refused
+  // (proves_itself()). Before that, removes claims that HostClaims does not believe, and lowers limits and
+  // sizes that HostClaims bounds.
   template <class Body>
   void report(Client& client, const Body& body) {
     if constexpr (std::is_same_v<Body, Usage>)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory that a process had in recent surveys beyond the memory that its sessions may have. An amount
-// counts only if two of the recent surveys show at least this amount, because one survey may show memory that
-// is just being moved.
+// counts only if the last survey and another recent survey show at least this amount, because one survey may
+// show memory that is just being moved.
 #pragma once
 
 #include <algorithm>

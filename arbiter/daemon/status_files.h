@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files with the status text, for peers to read. Peers may keep files open, so the number of files with
-// contents is bounded. If there are too many, the oldest file is emptied. Emptying a file frees its memory
-// even if a peer has the file open. Only pages that a reader has moved into its own pipes are not freed. A
-// peer can neither change nor resize a file.
+// Files with a text for peers to read: the status, or the outcome of a reload. Peers may keep files open, so
+// the number of files with contents is bounded. If there are too many, the oldest file is emptied. Emptying a
+// file frees its memory even if a peer has the file open. Only pages that a reader has moved into its own
+// pipes are not freed. A peer can neither change nor resize a file.
 //
 // Event-loop thread only.
 #pragma once

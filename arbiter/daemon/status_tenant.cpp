@@ -108,7 +108,7 @@ void write_overdue(JsonText& json, const StatusView& view, const Snapshot::Tenan
   });
 }
 
-// The exchanges of the tenant's programs; null before the first exchange and the first slowed kernel.
+// The exchanges of the tenant's programs; null if there was neither an exchange nor a slowed kernel.
 void write_exchanges(JsonText& json, const Exchanges& exchanges) {
   if (exchanges == Exchanges{}) return json.field("exchanges", nullptr);
   json.object("exchanges", [&] {
@@ -256,7 +256,7 @@ void write_group(JsonText& json, const StatusView& view, const TenantInfo& tenan
   });
 }
 
-// The last loss of a GPU of the tenant; null if none of its GPUs was lost.
+// The tenant's lost GPU whose first loss came last; null if none of its GPUs was lost.
 void write_loss(JsonText& json, const TenantInfo& tenant) {
   if (tenant.losses.empty()) return json.field("lost_gpu", nullptr);
   json.object("lost_gpu", [&] {

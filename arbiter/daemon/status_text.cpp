@@ -8,8 +8,8 @@
 namespace sharedgpu {
 namespace {
 
-// A job without sessions is shown for this time after its last step, unless Slurm has reported the end of the
-// job.
+// A job without sessions and without a placement is shown for this time after the end of its last session,
+// unless Slurm has reported the end of the job.
 constexpr std::chrono::minutes kShowEnded{10};
 
 // Returns true if the status shows the tenant.

@@ -27,7 +27,8 @@
 
 namespace sharedgpu {
 
-// Memory that a tenant reports but does not have.
+// Memory that a tenant reports, but that NVML (device memory) or the Linux kernel (host memory) does not
+// show.
 struct Overreported {
   DeviceClaims::Excess device;
   Bytes host;
@@ -41,10 +42,11 @@ struct StatusView {
   const FigureBook& figures;
   const std::map<GpuUuid, std::string>& gpu_names;
   const std::map<SessionId, pid_t>& pids;
-  const std::set<SessionId>& deaf;  // sessions with unread messages
-  // The sessions that falsely claim to be short of host memory, and the host memory that each could allocate.
+  const std::set<SessionId>& deaf;  // sessions with unread messages, or without a connection
+  // The sessions that falsely claim that they cannot evict for lack of host memory, and the host memory that
+  // each could allocate.
   const std::map<SessionId, Bytes>& refuted;
-  const std::map<TenantId, Overreported>& overreported;  // tenants without excess have no entry
+  const std::map<TenantId, Overreported>& overreported;  // tenants without sessions have no entry
   const Settings& settings;
   const Overrides& overrides;
   Nanoseconds now{};

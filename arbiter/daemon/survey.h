@@ -2,9 +2,10 @@
 // Periodically surveys the memory of all processes on the host's GPUs, through a child process that asks
 // NVML.
 //
-// The child answers only when asked. A child that does not answer in time, or sends an invalid answer, is
-// killed. Another child is then started after a pause, which grows with each failure. While no survey is
-// needed, no child runs, so that the GPUs of an idle host are not used. Event-loop thread only.
+// The child surveys the memory only when asked, and reports errors and changes of status at any time. A child
+// that does not answer in time, or sends an invalid answer, is killed. Another child is then started after a
+// pause, which grows with each failure. While no survey is needed, no child runs, so that the GPUs of an idle
+// host are not used. Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -43,7 +44,7 @@ struct SurveyedGpu {
 struct GpuHealth {
   GpuUuid uuid;
   std::uint32_t status = 0;                 // NVML's return code for the GPU: 0, kNvmlLost, ...
-  std::optional<std::uint64_t> ecc_errors;  // uncorrected ECC errors since the driver was loaded
+  std::optional<std::uint64_t> ecc_errors;  // uncorrected, since the driver was loaded; nullopt: unknown
 };
 
 // An error that a GPU has reported, or a change of its status.

@@ -3,7 +3,8 @@
 //
 // An answer first has a line for the health of each GPU that NVML lists. After these lines, each GPU that
 // reports its memory has a line for the GPU, a line for its meters and a line for each process on the GPU.
-// The end line comes last. Lines about errors may come at any time. All lines have the same size.
+// The end line comes last. Lines about errors and changes of status may come before an answer or without one.
+// All lines have the same size.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +37,8 @@ inline constexpr unsigned kMostSurveyedGpus = 64;
 // Maximum number of processes in NVML's list for a GPU. A GPU with more processes is not reported.
 inline constexpr unsigned kMostSurveyedProcesses = 1024;
 
-// Answers each byte read from `end` with a survey. Returns when the daemon has closed the other end, or at
-// once if NVML is missing or does not start.
+// Answers each byte read from `end` with a survey. Returns when the daemon has closed the other end, when
+// NVML does not start again, or at once if NVML is missing or does not start.
 void answer_surveys(const System& system, int end);
 
 }  // namespace sharedgpu

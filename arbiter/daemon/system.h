@@ -60,7 +60,8 @@ class System {
   // ---- memory control groups, see control_groups.cpp. A group is a path in the hierarchy that has the
   // memory controller, such as "/sharedgpu/run_7"; empty: the root. The errors are errno values. ----
 
-  // The group's folder in the file system, which need not exist; empty if no hierarchy has the controller.
+  // The group's folder in the file system, which need not exist; empty if no hierarchy has the controller, or
+  // on failure.
   virtual std::string group_folder(const std::string& group) const;
   virtual Status read_group(const std::string& group, const char* file, std::string& text) const;
   // Makes the group and missing groups above it, and writes `value` to the group's file `file`. make_group(),

@@ -27,10 +27,11 @@ Claims claims_of(const TenantInfo& tenant, const Settings& node);
 // GpuMemory= does not state the memory of the GPUs. RegisterJob::kUnlimited if SwapPerUnit= is not set.
 Bytes brought_now(const TenantInfo& tenant, const Settings& node);
 
-// The host memory that the tenant's units give to the tenant. The tenant's swap is limited to this amount;
-// zero: unlimited. The amount is TenantInfo::brought, which was computed when the tenant got its units. If
-// TenantInfo::brought is zero, the current SwapPerUnit= applies. `gpu`: the memory of the tenant's largest
-// GPU, used if the size is `auto` and GpuMemory= does not state the GPU's memory.
+// The host memory that the tenant's units give to the tenant. The tenant's swap is limited to this amount.
+// Zero: unlimited, or the tenant has chosen the native backend and so never swaps. The amount is
+// TenantInfo::brought, which was computed when the tenant got its units. If TenantInfo::brought is zero, the
+// current SwapPerUnit= applies. `gpu`: the memory of the tenant's largest GPU, used if the size is `auto` and
+// GpuMemory= does not state the GPU's memory.
 Bytes units_memory(const TenantInfo& tenant, const Settings& node, Bytes gpu);
 
 // The GPUs of a run, for the limit of its control group.
@@ -39,9 +40,10 @@ struct RunGpus {
   Bytes all;      // the memory of all GPUs that the run may see
 };
 // The limit of a run's control group: the host memory of its program (`stated`, or else by
-// HostMemoryPerUnit=) plus the host memory of its units. If the units set no limit, the memory of all the
-// run's GPUs is added, since the run cannot evict more memory than its GPUs have. Zero: the run gets no
-// group, because no limit is stated, or because the limit depends on GPUs and no GPU is known.
+// HostMemoryPerUnit=) plus the host memory of its units. For a run with the native backend, the units add
+// nothing. If the units set no limit, the memory of all the run's GPUs is added, since the run cannot evict
+// more memory than its GPUs have. Zero: the run gets no group, because no limit is stated, or because the
+// limit depends on GPUs and no GPU is known.
 Bytes group_limit_of(const TenantInfo& run, Bytes stated, const Settings& node, RunGpus gpus);
 
 // The requests of a tenant that exceed what the site allows, for the log.

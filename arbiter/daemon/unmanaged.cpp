@@ -21,7 +21,7 @@ namespace {
 constexpr Bytes kTrifle = mebibytes(64);
 constexpr std::uint64_t kTriflePart = 64;
 // No process of a tenant is listed for hidden memory if all processes of the tenant together hide at most
-// this part of the GPU, plus usual_context() for each process but the first.
+// this part of the GPU, plus usual_context() for each process with hidden memory but the first.
 constexpr std::uint64_t kOverheadPart = 8;
 // Memory counts as hidden only beyond the sum of the allowed memory, a sixteenth of the allowed memory, and
 // this part of the GPU.

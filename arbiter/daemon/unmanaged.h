@@ -4,12 +4,12 @@
 // than their sessions account for. Treats these processes as Unmanaged= says.
 //
 // The hidden memory of a process is its memory on a GPU beyond the memory that all its sessions on that GPU
-// may have. Hidden memory counts only up to the amount that two of the last surveys show. For each survey,
-// the sessions' memory counts as the most that they may have had since the previous survey. So memory that
-// was being freed or restored never counts as hidden. The driver takes memory for kernels, graphs and printf
-// buffers that no program can report. So a tenant may hide an eighth of the GPU, plus one context of usual
-// size for each process but the first. If a tenant hides more, its processes are listed, and all of the
-// hidden memory counts as memory of the tenant (GpuSurvey::unreported).
+// may have. Hidden memory counts only up to the amount that the last survey and another recent survey show.
+// For each survey, the sessions' memory counts as the most that they may have had since the previous survey.
+// So memory that was being freed or restored never counts as hidden. The driver takes memory for kernels,
+// graphs and printf buffers that no program can report. So a tenant may hide an eighth of the GPU, plus one
+// context of usual size for each process with hidden memory but the first. If a tenant hides more, these
+// processes are listed, and all of the hidden memory counts as memory of the tenant (GpuSurvey::unreported).
 //
 // The daemon's children and the MPS server are exempt. Event-loop thread only.
 #pragma once
@@ -73,14 +73,15 @@ class Unmanaged {
     bool is_own = false;  // the daemon or one of its children
     bool is_mps = false;
   };
-  // A process with unmanaged memory: when it was first seen, and the last survey that shows it.
+  // A process that surveys show. `since`: when it began to have unmanaged memory on a GPU with sessions.
+  // `last`: the last survey after which it was listed.
   struct Known {
     Facts facts;
     Nanoseconds since{};
     std::uint64_t last = 0;
     Nanoseconds stopped{};  // when the process was last seen stopped
     bool warned = false;
-    std::optional<Nanoseconds> ended;  // time of SIGTERM
+    std::optional<Nanoseconds> ended;  // time of the last signal
     bool killed = false;
   };
 

@@ -8,7 +8,7 @@
 namespace sharedgpu {
 namespace {
 
-// maximum number of bytes that a process moves in all
+// maximum of the total number of bytes that a process moves
 constexpr std::uint64_t kMostMoved = std::uint64_t{1} << 60;
 // maximum of a time that is summed over all threads of a process
 constexpr Nanoseconds kMostTime = std::chrono::hours(24 * 365 * 100);

@@ -4,8 +4,9 @@
 //
 // With PrivateData=slurm, the arbiter asks Slurm for its PrivateData at the start of the arbiter, and later
 // when the answer is needed and older than five minutes. If Slurm does not answer, the arbiter may ask again
-// after ten seconds. Until Slurm has answered for the first time, users see only their own tenants. On a host
-// that has served no Slurm job, users see all tenants.
+// after ten seconds. Until Slurm has answered for the first time, users see only their own tenants. If
+// Tenants=any and the arbiter knows no job of Slurm, the arbiter does not ask Slurm, and users see all
+// tenants.
 //
 // Event-loop thread only.
 #pragma once

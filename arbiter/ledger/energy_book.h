@@ -41,8 +41,8 @@ class EnergyBook {
   // Takes a reading of the GPU's counter.
   void read(const GpuUuid& gpu, Energy counter, Nanoseconds at);
   // Returns the energies that have changed; the caller writes them to the ledger. Returns nothing if the last
-  // check for changes was less than 15 seconds ago. So a crash of the host loses the energy of about 15
-  // seconds.
+  // check for changes was less than 15 seconds ago. So a crash of the arbiter or of the host loses the energy
+  // of about 15 seconds.
   std::vector<std::pair<Key, Energy>> take_news(Nanoseconds now);
   // Makes the next take_news() return all changed energies. Call it before the arbiter ends.
   void hasten() { due_ = true; }

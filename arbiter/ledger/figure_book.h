@@ -2,7 +2,7 @@
 // Maintains the figures of tenants and their steps: bytes moved, time waited, handoffs, memory maxima.
 //
 // A FigureBook observes the core: after each event, observe() gets the values that the event may have
-// changed. The cost of observe() is proportional to the number of changed values, not to the number of
+// changed. The cost of observe() is proportional to the number of these values, not to the number of
 // sessions. Pure; not thread-safe.
 #pragma once
 
@@ -24,8 +24,8 @@ class FigureBook {
 
   // Sets the figures of `key` to values read from the ledger.
   void carry(const Key& key, const Figures& figures) { figures_[key] = written_[key] = figures; }
-  // Notes the backend of a new session of the step. The backend is written to the ledger only with the next
-  // change of a figure.
+  // Notes the backend of a new session of the step. take_news() returns the backend with the next change of a
+  // figure, or with the figures that grow with time.
   void came(TenantId tenant, StepName step, Backend backend);
   // Adds `moved`, bytes that a session of the step has copied, to the figures of the step (see Traffic).
   void add(TenantId tenant, StepName step, Traffic moved);
@@ -38,8 +38,8 @@ class FigureBook {
   // Returns the changed figures, which the caller writes to the ledger. After the end of a lease, of an
   // eviction or of a step's last session, returns changes at once. At other times, returns changes at most
   // once a second, since an eviction is reported in many parts. Every 15 seconds, also returns the figures
-  // that grow with time, counted up to the last observation. So a crash of the host loses about 15 seconds of
-  // these figures.
+  // that grow with time, counted up to the last observation. So a crash of the arbiter or of the host loses
+  // about 15 seconds of these figures.
   std::vector<std::pair<Key, Figures>> take_news(Nanoseconds now);
   // Makes the next take_news() return all changed figures. Call it before the arbiter ends.
   void hasten();
@@ -60,7 +60,7 @@ class FigureBook {
     unsigned wanting = 0;
     Bytes footprint;
     Bytes resident;
-    Nanoseconds counted{};  // time waited and overuse are counted up to this time
+    Nanoseconds counted{};  // the figures that grow with time are counted up to this time
   };
   struct Watched {
     Sighting::Tenant state;
@@ -81,7 +81,7 @@ class FigureBook {
   std::map<SessionId, Sighting::Session> sessions_;  // the sessions as last observed
   std::map<TenantId, Watched> watched_;              // the tenants of `sessions_`
   std::set<Key> changed_;
-  std::map<Key, Figures> written_;  // the figures as last returned by take_news()
+  std::map<Key, Figures> written_;  // as last returned by take_news(), or read from the ledger
   bool due_ = false;                // take_news() returns the changed figures at once
   Nanoseconds told_{};
   Nanoseconds swept_{};  // when take_news() last looked at the figures that grow with time

@@ -27,18 +27,18 @@ namespace sharedgpu {
 // The totals of a tenant or of one of its steps, except lease time. They cover all GPUs of this node and all
 // processes, including processes that have ended.
 struct Figures {
-  Traffic moved = {};          // bytes copied: see Traffic
-  Nanoseconds waited{};        // time in which a thread waited at the gate while the tenant held no lease
-  Nanoseconds overuse{};       // time in which gates were closed and work of the tenant was still on the GPU;
-                               // after a turn that ended early, only the time after the turn's planned end
+  Traffic moved = {};     // bytes copied: see Traffic
+  Nanoseconds waited{};   // time in which a thread waited at the gate for a lease that the tenant could get
+  Nanoseconds overuse{};  // time in which gates were closed and work of the tenant was still on the GPU;
+                          // after a turn that ended early, only the time after the turn's planned end
   std::uint64_t handoffs = 0;  // number of times that the tenant gave up its lease, because other tenants
                                // waited or because it was idle
   Bytes footprint = {};        // maximum over time
   Bytes resident = {};         // maximum over time
   unsigned backends = 0;       // bit N is set if a session has used the Backend with the value N
   Bytes host = {};             // the highest host memory of the tenant's control group; zero: no such group
-  Nanoseconds entering{};      // time from the choice of the tenant for a turn until its gates opened; part
-                               // of `waited`
+  Nanoseconds entering{};      // time from the choice of the tenant for a turn until its gates opened. While
+                               // a thread waits, `waited` contains this time, too
   Nanoseconds evicting{};      // time in which memory that the tenant was ordered to evict was still on the
                                // GPU
   Exchanges exchanges = {};    // the cost of away memory

@@ -34,21 +34,21 @@ inline bool may_be_same(const GpuUuid& a, const GpuUuid& b) {
 
 class History final : private LedgerVisitor {
  public:
-  // A job counts as over if it has no living process or step, and the ledger has had no record about the job
-  // for this time.
+  // A job counts as over if it has no living process or step, and if for this time the ledger has had no
+  // registration, session, lease or figures of the job.
   static constexpr std::chrono::hours kLongestPause{24 * 7};
 
   // Call for each record of the ledger, oldest first, starting with a whole checkpoint or the first record.
   void add(const Record& record) { reader_.read(record, *this); }
 
   // Returns the records that bring an empty history to the state of this history. The next file of the ledger
-  // begins with these records. Omits placements of which no living process was informed, and jobs that are
+  // begins with these records. Omits placements that no living process keeps (`keepers`), and jobs that are
   // probably over.
   std::vector<Record> checkpoint(StartTimeOf starts);
 
-  // Must be called after the last record. Ends the sessions, leases and tenants that ended while no arbiter
-  // ran, given this boot of the host and the processes that are alive now. Returns the records of these ends,
-  // which the caller appends to the ledger.
+  // Must be called after the last record. Ends the sessions and tenants that ended while no arbiter ran, and
+  // all leases if the host was rebooted, given this boot of the host and the processes that are alive now.
+  // Returns the records of these ends, which the caller appends to the ledger.
   std::vector<Record> finish(const BootRecord& boot, StartTimeOf starts, Nanoseconds now);
 
   struct PastSession {
@@ -110,7 +110,8 @@ class History final : private LedgerVisitor {
 
   LedgerReader reader_;
   std::map<SessionId, Past> sessions_;
-  std::map<TenantId, Nanoseconds> touched_;  // for each tenant, the time of its last record since the boot
+  std::map<TenantId, Nanoseconds> touched_;  // when each tenant's last registration, session, lease or
+                                             // figures were recorded since the boot
 };
 
 }  // namespace sharedgpu

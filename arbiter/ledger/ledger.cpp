@@ -128,7 +128,7 @@ void Ledger::rotate() {
   dirty_ = true;
   wake_.notify_one();
   size_ = size;
-  // If the checkpoint itself is larger than the limit, the next rotation waits until the file has doubled in
+  // If the checkpoint is larger than half the limit, the next rotation waits until the file has doubled in
   // size.
   rotate_at_ = std::max(limits_.size, 2 * size);
 }

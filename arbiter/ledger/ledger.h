@@ -30,7 +30,7 @@ namespace sharedgpu {
 class Ledger {
  public:
   struct Limits {
-    std::uint64_t size = 64u << 20;   // greatest size of a file, in bytes
+    std::uint64_t size = 64u << 20;   // a file with at least this number of bytes is rotated
     unsigned files = 16;              // at least two
     std::size_t waiting = 64u << 20;  // greatest number of buffered bytes; records beyond it are lost
   };
@@ -52,8 +52,8 @@ class Ledger {
   // Writes the buffered records. After a failure, records that were not written wait for the next call.
   Status flush();
   std::size_t unwritten() const { return pending_.size(); }
-  // Sets the size and the number of files. A file that exceeds the new size is rotated after the next
-  // flush(). `limits.waiting` has no effect.
+  // Sets the size and the number of files. A file that has at least the new size is rotated by the next
+  // flush() that writes records. `limits.waiting` has no effect.
   void set_limits(const Limits& limits);
   // Returns the messages for the administrator since the last call, except the errors that open() and flush()
   // return.

@@ -97,7 +97,7 @@ class LineWriter {
                            // omits these fields
 };
 
-// A visitor that reads each field from the next word of a line. After an error, all further reads fail.
+// A visitor that reads each field from the next word of a line. After an error, end() returns false.
 class LineReader {
  public:
   explicit LineReader(std::string_view text) : rest_(text) {}

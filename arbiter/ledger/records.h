@@ -442,8 +442,9 @@ bool is_of_unknown_kind(std::string_view line);
 
 std::uint32_t crc32c(std::string_view data);
 
-// word_of() converts a text to a word without blanks, for a record; text_of() converts it back. A dash stands
-// for an empty text.
+// word_of() converts a text to a word without blanks, for a record; text_of() converts it back, but with a
+// blank for each underscore and for each character that the word cannot have. A dash stands for an empty
+// text.
 std::string word_of(std::string_view text);
 std::string text_of(std::string_view word);
 

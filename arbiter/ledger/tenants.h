@@ -47,7 +47,7 @@ struct TenantInfo {
   bool told_wait = false;  // the user of this run was sent a line about its long wait
   bool over = false;       // the job's run is over, and no later step has come
   unsigned sessions = 0;
-  Nanoseconds last_seen{};  // when its last session ended
+  Nanoseconds last_seen{};  // when a session of it last ended; zero: never in this run
   Nanoseconds touched{};    // time of the last registration, or of the last end of a process or run
   bool anchored = false;    // the tenant's command `sharedgpu run` is connected
   // An earlier arbiter has recorded holders of the tenant's placement. The tenant exists while one of these

@@ -6,8 +6,8 @@
 namespace sharedgpu {
 namespace {
 
-// A record of totals may divide a span in two. put() joins two spans of the same tenant and kind if the gap
-// between them is shorter than this.
+// A record of totals may divide a span in two. put() joins two such spans of the same tenant and kind if the
+// gap between them is shorter than this. It does not join leases.
 constexpr Nanoseconds kSeam = std::chrono::milliseconds(1);
 
 }  // namespace
