@@ -167,8 +167,9 @@ void GpuSearch::start() {
 
 // Only NVML reports minor numbers, so a minor number shows that NVML has answered.
 void GpuSearch::go_on(const std::vector<GpuInfo>& found) {
-  if (std::none_of(found.begin(), found.end(), [](const GpuInfo& gpu) { return gpu.minor.has_value(); }))
-    return;
+  has_nvml_ = has_nvml_ || std::any_of(found.begin(), found.end(),
+                                       [](const GpuInfo& gpu) { return gpu.minor.has_value(); });
+  if (!has_nvml_) return;
   pause_ = closely_ ? kClosePause : kLongestPause;
   start();
 }

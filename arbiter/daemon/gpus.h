@@ -35,7 +35,7 @@ inline constexpr std::chrono::milliseconds kGpuTimeout{15'000};
 std::vector<GpuInfo> find_gpus(const System& system, std::chrono::milliseconds timeout = kGpuTimeout);
 
 // Searches for GPUs repeatedly, at growing intervals, until it finds some, because the driver may be ready
-// later than the arbiter. If NVML reported the GPUs, the search is repeated once a minute, or six times a
+// later than the arbiter. Once NVML has reported GPUs, the search is repeated once a minute, or six times a
 // minute (watch_closely()), because GPUs may be added or removed. Never blocks. Event-loop thread only.
 class GpuSearch {
  public:
@@ -46,11 +46,11 @@ class GpuSearch {
   GpuSearch(const GpuSearch&) = delete;
   GpuSearch& operator=(const GpuSearch&) = delete;
   void start();
-  // Call after GPUs have been found. If NVML reported the GPUs, continues to search, with the pause that
+  // Call after GPUs have been found. If NVML has ever reported GPUs, continues to search, with the pause that
   // watch_closely() sets.
   void go_on(const std::vector<GpuInfo>& found);
   // If a search is planned, starts it now. Does nothing while a search is running, or if no search is planned
-  // because only the driver has reported GPUs.
+  // because only the driver has ever reported GPUs.
   void hurry();
   // Sets the pause between searches from the next search on: six searches a minute if `closely`, else one.
   void watch_closely(bool closely) { closely_ = closely; }
@@ -68,6 +68,7 @@ class GpuSearch {
   UniqueFd answer_;
   std::chrono::seconds pause_;
   bool closely_ = false;
+  bool has_nvml_ = false;  // NVML has reported GPUs at least once
 };
 
 }  // namespace sharedgpu

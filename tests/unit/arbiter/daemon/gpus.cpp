@@ -218,6 +218,24 @@ TEST_CASE("GPUs that appear later are found") {
   CHECK(names(found) == kOfNvml);
 }
 
+TEST_CASE("A search that only the driver answers does not end the searches of a host with NVML") {
+  Libraries host;
+  asio::io_context loop(1);
+  std::vector<GpuInfo> found;
+  GpuSearch search(loop, host, [&](const std::vector<GpuInfo>& gpus) { found = gpus; });
+  const auto search_now = [&] {
+    found.clear();
+    search.hurry();
+    for (int i = 0; i < 20 && found.empty(); ++i) loop.run_one_for(std::chrono::seconds(1));
+    return names(found);
+  };
+  search.go_on(find_gpus(host));
+  host.has_nvml = false;
+  CHECK(search_now() == kOfDriver);
+  host.has_nvml = true;
+  CHECK(search_now() == kOfNvml);
+}
+
 TEST_CASE("A search that gets no descriptor for its child searches again") {
   struct Host : Libraries {
     mutable int refused = 0;
