@@ -99,8 +99,8 @@ struct Snapshot {
     Nanoseconds handoff{};  // running mean of the durations of the tenant's handoffs; zero: none measured
     // Duration of the tenant's last drain if its processes waited for each other meanwhile; otherwise zero.
     Nanoseconds last_drain{};
-    Nanoseconds used{};        // GPU time in earlier turns since the tenant's last pause
-    Nanoseconds mean_burst{};  // running mean of the GPU time between two pauses (a burst); zero: unknown
+    Nanoseconds used{};        // GPU time in earlier turns since the tenant's last pause, while others waited
+    Nanoseconds mean_burst{};  // running mean of bursts, see Estimates::burst(); zero: unknown
     unsigned long_pauses = 0;  // number of the tenant's long pauses in a row, at most kMostLongPauses
     struct Deadlines {
       std::uint64_t met = 0;

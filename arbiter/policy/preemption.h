@@ -36,7 +36,7 @@ constexpr bool can_pay(Nanoseconds lag, Nanoseconds handoff) {
   return lag > Nanoseconds{} && lag >= preemption_cost(Preemption::paid, handoff);
 }
 
-// Returns the time until a running tenant may be preempted; zero: now.
+// Returns the time until a running tenant may be preempted; zero: now; max(): never.
 constexpr Nanoseconds protected_for(Preemption preemption, const TenantView& running, Nanoseconds handoff) {
   if (preemption == Preemption::never) return Nanoseconds::max();
   const Nanoseconds earned = preemption == Preemption::paid ? running.lag : Nanoseconds{};

@@ -30,7 +30,7 @@ struct GangOrder {
   bool stopped = false;   // the tenant is stopped or suspended on some node, so no turn can begin
   bool wanted = false;    // a session waits for the GPU, on some node
   bool idle = false;      // the sessions of all nodes are idle
-  bool settled = false;   // for a while, no member's footprint has grown in the gang's turns
+  bool settled = false;   // each member's footprint has once not grown for a while in a turn of the gang
   bool urgent = false;    // while entering: a member still drains, and may need submissions of the others
   bool drains = false;    // a member has not drained (GangReport::drained)
   bool grows = false;     // while leaving: a member needs more memory to drain

@@ -17,8 +17,8 @@ struct ActivityInterval {
   Nanoseconds turn{};     // length of a turn
   bool comes_in = false;  // the tenant is entering, and other tenants wait
   bool overuses = false;  // the tenant has a lease although its turn is over
-  unsigned holders = 1;   // number of tenants on the tenant's GPUs that have a lease or are entering
-  double share = 1;       // the tenant's fraction of the domain's time; zero while no other tenant waits
+  unsigned holders = 1;   // number of tenants of the tenant's domain that have a lease or are entering
+  double share = 1;       // the tenant's fraction of the domain's time; zero while no tenant waits
   bool counted = false;   // some tenants have to take turns, as memory is short or a tenant is exclusive
   bool holds = false;     // the tenant has a lease
   unsigned leases = 0;    // number of tenants with a lease in the tenant's domain

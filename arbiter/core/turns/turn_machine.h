@@ -84,8 +84,8 @@ class TurnMachine {
   // session, which other sessions may still hold; nullopt: the session was not attached.
   void note_end(const Session& session);
   void detach(const Tenant& tenant, const std::optional<LeaseKey>& lease);
-  // Ends the tenant's turn if all of its sessions have drained, and the drain of no other node of its job may
-  // need them any more.
+  // Ends the tenant's turn if all of its sessions have drained, and no other node of its job may need further
+  // submissions of the tenant (may_finish()).
   void finish_leaving(const Tenant& tenant);
   // Returns true if a gang's tenant may leave without an order, to make room for jobs that run on this node
   // alone. This is the case if the gang is in a turn, its nodes are out of contact, the tenant is not
