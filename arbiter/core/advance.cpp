@@ -26,9 +26,9 @@
 // the core learns of the reason by an event (events.h), tests/fuzz/messages.cpp and
 // tests/property/arbiter/world.cpp must send that event, too. If the condition becomes true at a known time,
 // pass this time to effects_.wake_at(). Tests: leaving.cpp (a tenant leaves), planner.cpp (the choice of
-// tenants that make room, the end of a turn) and turns.cpp (effects on the next turn) of tests/unit/arbiter.
-// Regenerate tests/property/arbiter/decisions.golden (`decisions --record`). Describe the reason in
-// docs/architecture.md, "A turn".
+// tenants that make room, the end of a turn) and turns.cpp (effects on the next turn) of
+// tests/unit/arbiter/core. Regenerate tests/property/arbiter/decisions.golden (`decisions --record`).
+// Describe the reason in docs/architecture.md, "A turn".
 #include <algorithm>
 
 #include "arbiter/core/core.h"

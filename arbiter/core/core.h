@@ -67,7 +67,8 @@ class Core {
   // The tenants that wait for a GPU, and the rest of the turn whose end they wait for.
   struct Queue {
     std::vector<TenantId> waiting;  // in the order in which they are served if nothing changes until then
-    // The rest of the current turn; zero if the turn is over. None: no turn has begun, or nobody waits.
+    // The rest of the current turn; zero if the turn is over. None: no turn has begun, or no tenant of
+    // the GPU's domain waits.
     std::optional<Nanoseconds> turn_left;
   };
   Queue queue(const GpuUuid& gpu, Nanoseconds now) const;

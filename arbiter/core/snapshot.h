@@ -83,7 +83,7 @@ struct Snapshot {
     // The fraction of a GPU's time that is due to the tenant; if the tenant uses several GPUs, the smallest
     // of its fractions. While the tenant is entitled to no time, `due` keeps its last value.
     double due = 0;
-    double due_now = 0;      // `due`, or zero while `due` does not apply
+    double due_now = 0;      // `due`, or zero while the tenant neither has nor wants GPU time nor pauses
     Nanoseconds lag{};       // lag as of the last event; negative: the tenant has had more than its share
     bool wants = false;      // a session of the tenant waits at its gate
     bool frozen = false;     // a process of the tenant is stopped
@@ -130,8 +130,8 @@ struct Snapshot {
     const Policy* policy = nullptr;
     TurnLength turn;        // length of its turns
     Nanoseconds handoff{};  // see TurnLengths::handoff(); zero: no handoff was measured yet
-    // With Rules::by_threads: the fraction of the GPU's threads that a process gets if it starts on the GPU
-    // with a priority below `threads_left_below`.
+    // With Rules::by_threads: the fraction of the GPU's threads that deadlines leave to a process that starts
+    // on the GPU with a priority below `threads_left_below`.
     double threads_left = 1;
     std::int32_t threads_left_below = std::numeric_limits<std::int32_t>::min();
     std::vector<SessionId> sessions;

@@ -26,8 +26,9 @@
 // While a starving tenant waits, tenants with deadlines may still preempt others.
 //
 // Nobody starves forever: deadlines leave each tenant at least the share that it requested, or a twentieth of
-// the time if that is more. Each tenant waits for its turn at most as long as under elastic with that share.
-// A tenant that has not reported a deadline for a while does not limit other tenants.
+// the time if that is more (but at most the tenant's limit). Each tenant waits for its turn at most as long
+// as under elastic with that share. A tenant that has not reported a deadline for a while does not limit
+// other tenants.
 #pragma once
 
 #include "arbiter/policy/elastic.h"

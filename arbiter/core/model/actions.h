@@ -73,9 +73,10 @@ struct Note {
   bool routine = false;  // the arbiter solves the problem itself, and nobody has to act
 };
 
-// The tenant keeps others waiting, for one of the reasons in overdue.h. The core first requests one note.
-// After MaxOveruse the core requests one warning for each GPU on which others wait (OnOveruse=warn). With
-// OnOveruse=cancel the core requests a cancel instead, and repeats it until the tenant has left and evicted.
+// The tenant keeps others waiting, for one of the reasons in overdue.h. The core first requests one note,
+// unless MaxOveruse is over by then. After MaxOveruse the core requests one warning for each GPU on which
+// others wait (OnOveruse=warn). With OnOveruse=cancel the core requests a cancel instead, and repeats it
+// until the tenant has left and evicted.
 struct Overstay {
   enum class Response : std::uint8_t {
     note,    // the tenant has kept others waiting for a while

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The open leases, and the lease times of steps and tenants.
 //
-// Each lease is the lease of one step on one GPU. A tenant's lease time on a GPU is the time in which at
-// least one of its steps holds a lease on the GPU. The core uses this class at run time, and arbiter/ledger/
-// uses it to replay a ledger. Not thread-safe.
+// Each lease belongs to one step of a tenant, on one GPU. A tenant's lease time on a GPU is the time in which
+// at least one of its steps holds a lease on the GPU. The core uses this class at run time, and
+// arbiter/ledger/ uses it to replay a ledger. Not thread-safe.
 #pragma once
 
 #include <map>

@@ -31,7 +31,8 @@ struct Rules {
 struct Gpu;
 struct Tenant;
 
-// A process of a tenant, connected to the arbiter. A process has one session for each GPU that it uses.
+// A process of a tenant on one GPU, connected to the arbiter. A process has a session for each GPU that it
+// uses.
 struct Session {
   SessionId id;
   Slot slot = 0;

@@ -8,7 +8,7 @@
 // The values that a job has stated (Claims: priority, share, limit, deadline) are kept unchanged in
 // Tenant::stated. claims() returns these values as reduced by the deadlines of other tenants. A tenant that
 // reports nothing for a while limits no other tenant until it reports again. If a tenant has not had the GPU
-// since its last report, its new report changes no limit.
+// since its last report that was not ignored, its new report is ignored: it changes no limit.
 //
 // With Rules::by_threads, reports change the fraction of the GPU's threads that processes with a lower
 // priority get when they start. MPS sets this fraction once, at the start of a process, so the fraction is

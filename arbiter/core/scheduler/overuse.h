@@ -19,7 +19,9 @@
 // others wait for the tenant. With OnOveruse=cancel the core repeats the notification, since the tenant may
 // start new processes.
 //
-// Overuse does not change which tenants run. It only makes the core notify the daemon. Not thread-safe.
+// Overuse does not change which tenants run. It makes the core notify the daemon, and while the daemon ends
+// the tenant, new sessions of the tenant get no single submissions (TurnMachine::submit_once()). Not
+// thread-safe.
 #pragma once
 
 #include <array>

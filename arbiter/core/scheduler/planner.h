@@ -91,7 +91,8 @@ class Planner {
   // since then do not enter before the waiting tenant. Otherwise two of these tenants could alternate
   // forever, each entering while the other one drains.
   std::optional<Nanoseconds> passed_since_;
-  // The gangs for which this pass has found room on this node, eldest first; see offer().
+  // The gangs for which this pass has found room on this node, or has asked other gangs to leave; see
+  // offer().
   std::vector<const Tenant*> gangs_before_;
   // True if memory is kept for a waiting tenant until gangs have left, or for the next turn of a gang. While
   // this is true, no other tenant makes members leave.
