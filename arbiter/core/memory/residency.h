@@ -17,8 +17,8 @@ struct Residency {
                          // evicted
   bool at_work = false;  // the session may have work on the GPU: its gate is open, or it has not drained
                          // since its gate closed
-  bool submits_once = false;  // the session was allowed to submit once after it had drained, and has not
-                              // drained again
+  bool submits_once = false;   // the session was allowed to submit once after it had drained, and has not
+                               // drained again
   bool leads = false;          // the turn was begun for the session's tenant
   bool wants = false;          // a thread waits at the session's gate
   bool tenant_wants = false;   // a thread waits at the gate of a session of the tenant
