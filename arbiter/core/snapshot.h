@@ -83,7 +83,7 @@ struct Snapshot {
     // The fraction of a GPU's time that is due to the tenant; if the tenant uses several GPUs, the smallest
     // of its fractions. While the tenant is entitled to no time, `due` keeps its last value.
     double due = 0;
-    double due_now = 0;      // `due`, or zero while the tenant neither has nor wants GPU time nor pauses
+    double due_now = 0;      // `due`, or zero while the tenant neither pauses nor competes (Accounts::Stake)
     Nanoseconds lag{};       // lag as of the last event; negative: the tenant has had more than its share
     bool wants = false;      // a session of the tenant waits at its gate
     bool frozen = false;     // a process of the tenant is stopped

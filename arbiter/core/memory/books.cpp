@@ -71,7 +71,7 @@ void MemoryBooks::take_use(const Session& session, MemoryUse reported, bool may_
 
   if (reported.resident < its.use.resident) its.evicted_at = effects_.now();
   const bool grew = reported.swappable > its.use.swappable;
-  // After growth, the session needs another Restore, and its time limit for restoring begins again.
+  // A session that was ready and has grown needs another Restore, and the time Tuning::shortage begins again.
   if (grew && std::exchange(its.ready, false)) its.pressed = effects_.now();
   if (grew) its.forecast.grew(its.use.swappable, reported.swappable, effects_.now());
   if (reported.swappable < its.use.swappable) its.forecast.fell();

@@ -24,7 +24,7 @@ struct ActivityInterval {
   unsigned leases = 0;    // number of tenants with a lease in the tenant's domain
   // The fraction of the GPU's time that shares() gives to this tenant among the tenants that have or want a
   // lease on this GPU. If the tenant uses several GPUs: the smallest of these fractions. In a pause, `due`
-  // keeps its last value. Zero while the tenant neither has nor wants a lease, nor pauses.
+  // keeps its last value. Zero while the tenant neither pauses nor competes for time (Accounts::Stake).
   double due = 0;
   // The sum of `due` of all tenants that have a lease on the same GPU; if the tenant uses several GPUs, the
   // smallest of these sums.
