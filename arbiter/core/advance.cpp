@@ -12,10 +12,11 @@
 //      - Other tenants wait, and the tenant does not restore its memory (is_unresponsive()).
 //      - The tenant has used up its limit under the policy (Scheduler::exhausted()).
 //   2. Planner::overgrown(): the memory of the running set has outgrown the GPU.
-//   3. Planner::may_leave(): another tenant can enter in place of this tenant. Also, this tenant is idle,
-//      yields its turn or is preempted, or its turn is over, or the other tenant is recalled.
-//   4. core.cpp: a session has reconnected after a restart of the arbiter, and does not hold the lease
-//      (on(SessionCame), attach_returned()).
+//   3. Planner::may_leave(): another tenant can enter in place of this tenant, and one of these conditions
+//      holds. This tenant is idle, yields its turn or is preempted. Or its turn is over. Or the other tenant
+//      is recalled. Or the coordinator of the other tenant's gang has ordered the gang to enter.
+//   4. core.cpp: a session has reconnected, and its lease does not continue (on(SessionCame),
+//      attach_returned()).
 //   5. TurnMachine::detach(): the tenant's last session has ended.
 //
 // To add a reason that holds even if no tenant waits, add a condition to must_leave() or drop_members(). If
@@ -25,9 +26,9 @@
 // the core learns of the reason by an event (events.h), tests/fuzz/messages.cpp and
 // tests/property/arbiter/world.cpp must send that event, too. If the condition becomes true at a known time,
 // pass this time to effects_.wake_at(). Tests: leaving.cpp (a tenant leaves), planner.cpp (the choice of
-// tenants that make room, the end of a turn) and turns.cpp (effects on the next turn) of tests/unit/arbiter.
-// Regenerate tests/property/arbiter/decisions.golden (`decisions --record`). Describe the reason in
-// docs/architecture.md, "A turn".
+// tenants that make room, the end of a turn) and turns.cpp (effects on the next turn) of
+// tests/unit/arbiter/core. Regenerate tests/property/arbiter/decisions.golden (`decisions --record`).
+// Describe the reason in docs/architecture.md, "A turn".
 #include <algorithm>
 
 #include "arbiter/core/core.h"
@@ -56,8 +57,8 @@ void Core::advance_all() {
       advance(domain);
       model_.set_advanced(domain, now);
     }
-    // If a tenant has entered or left, further changes may follow. So the domain is advanced again with the
-    // next event, or after kSoon if no event comes.
+    // After advance_again(), the domain is advanced again with the next event, or after kSoon if no event
+    // comes.
     const bool again = effects_.again();
     next = std::min({next, effects_.wake(), again ? now + kSoon : effects_.wake()});
     model_.set_due(domain, again ? Nanoseconds{} : effects_.wake());
@@ -124,7 +125,7 @@ void Core::plan(const Domain& domain) {
 // Takes the tenants that must leave out of the running set.
 void Core::drop_members(const Domain& domain) {
   for (const Tenant* tenant : domain.tenants) {
-    // A tenant that cannot use the GPU (Presence::absent()) does not count as waiting.
+    // The time in which a tenant cannot use the GPU (Presence::absent()) does not count as waiting.
     if (turns_.phase_of(*tenant) == Phase::out && presence_.absent(*tenant)) scheduler_.on_waiting(*tenant);
     if (turns_.in_set(*tenant) && gangs_.must_leave(*tenant)) leave(*tenant);
     if (turns_.in_set(*tenant) && must_leave(*tenant)) leave_or_ask(*tenant);

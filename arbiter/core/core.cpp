@@ -50,8 +50,8 @@ Actions Core::handle(const Event& event, Nanoseconds now) {
 }
 
 // Call if the arbiter did not run for `standstill`, because the host was suspended or the process was
-// stopped. The arbiter may not have read the answers of tenants yet, so all timeouts are extended by
-// `standstill`.
+// stopped. The arbiter may not have read the answers of tenants yet, so this time does not count in the
+// timeouts of restores and requests for memory, and not as overuse.
 void Core::pass_over(Nanoseconds standstill) {
   memory_.pass_over(model_, standstill);
   turns_.pass_over(model_, standstill);
@@ -124,7 +124,7 @@ void Core::on(const Surveyed& event) {
   for (const Session* session : gpu->sessions) model_.touch(*session->tenant);
 }
 
-// The new rules do not change the present running sets; they take effect as these sets end.
+// The new rules apply from this event on, also to turns that have begun.
 void Core::on(const RulesSet& event) {
   model_.set_rules(event.node, event.own);
   for (const auto& [uuid, gpu] : model_.gpus()) scheduler_.set_rules(gpu);
@@ -443,7 +443,8 @@ void Core::on(const TimerFired& /*event*/) {}
 
 // ---- the previous arbiter ----
 
-// A session that has not reconnected by the end of the recovery period died while no arbiter ran.
+// A session that has not reconnected by the end of the recovery period counts as having ended while no
+// arbiter ran.
 void Core::end_recovery() {
   recovery_.end();
   model_.touch_all();

@@ -42,8 +42,8 @@ class Core {
   Actions handle(const Event& event, Nanoseconds now);
 
   // Drops the tenant's lease times. Call if the tenant will not return, or if its lease times are to begin at
-  // zero again. If the tenant held leases under an earlier arbiter and none of its sessions has reconnected,
-  // also ends these leases.
+  // zero again. If the tenant held leases under an earlier arbiter and has no session now, also ends these
+  // leases.
   Actions forget(TenantId tenant);
 
   Snapshot snapshot() const;
@@ -67,7 +67,8 @@ class Core {
   // The tenants that wait for a GPU, and the rest of the turn whose end they wait for.
   struct Queue {
     std::vector<TenantId> waiting;  // in the order in which they are served if nothing changes until then
-    // The rest of the current turn; zero if the turn is over. None: no turn has begun, or nobody waits.
+    // The rest of the current turn; zero if the turn is over. None: no turn has begun, or no tenant of
+    // the GPU's domain waits.
     std::optional<Nanoseconds> turn_left;
   };
   Queue queue(const GpuUuid& gpu, Nanoseconds now) const;
@@ -84,12 +85,13 @@ class Core {
 
   // The total and free memory of a GPU as the tenant sees it. `limit` is the limit on the tenant's footprint
   // (zero: none). The tenant needs no session on the GPU. `can_be_away`: the library of the asking process
-  // can keep memory away; this matters only if the tenant has no session on the GPU.
+  // can keep memory away; this matters only if the tenant has sessions, but none on this GPU.
   using Room = MemoryBooks::Room;
   Room room(const GpuUuid& gpu, TenantId tenant, Bytes limit, const StepName& step,
             bool can_be_away = false) const;
   // Returns the limit that forbids the session to allocate `size` more bytes, which are pinned memory if
-  // `pinned` is true and evictable memory otherwise. The caller sets `request` and `told` of the reply.
+  // `pinned` is true and evictable memory otherwise. `bound` of the reply is `none` if no limit forbids this,
+  // or the session is unknown or not attached. The caller sets `request` and `told` of the reply.
   RefusalReply explain(SessionId session, Bytes size, bool pinned = false) const;
 
  private:

@@ -109,7 +109,9 @@ struct Unplace {
 struct Looked {
   SessionId session;
   bool stopped = false;
-  bool suspended = false;  // the user root has stopped the process, as Slurm does in order to suspend it
+  // The process belongs to a job step, and the user root has stopped it, as Slurm does in order to suspend
+  // it.
+  bool suspended = false;
 };
 
 // If `suspended`: Slurm is about to stop the tenant's processes, which have a short time to release the GPU.
@@ -119,8 +121,8 @@ struct Suspend {
   bool suspended = false;
 };
 
-// A survey of the GPU has arrived. nullopt: surveys cannot see the GPU, so the core relies on the reports of
-// sessions alone.
+// A survey has arrived. nullopt: the survey does not contain the GPU, so the core relies on the reports of
+// sessions alone until a later survey contains the GPU.
 struct Surveyed {
   GpuUuid gpu;
   std::optional<GpuSurvey> found;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses GPUs for a tenant, in the following order. GPUs that sessions of the tenant use come first. Among
-// the other GPUs, the GPU with the fewest units in use comes first. Of GPUs with equally many units in use,
-// the GPU with the least memory in use (by tenants, and unmanaged memory) comes first, then the GPU with the
-// fewest tenants, then the first GPU in the host's order. A tenant is never placed on a GPU that has failed
-// or whose device file its processes cannot open. No new tenant is placed on a drained GPU. Pure.
+// Chooses GPUs for a tenant, in the following order. GPUs that sessions of the tenant use come before all
+// others. Then GPUs with fewer units in use by other tenants come first. Of GPUs with equally many units in
+// use, the GPU with the least memory in use (by other tenants, and unmanaged memory) comes first, then the
+// GPU with the fewest other tenants, then the first GPU in the host's order. A tenant is never placed on a
+// GPU that has failed, that is drained, that the arbiter knows only from sessions, or whose device file the
+// tenant's processes cannot open. A tenant that was placed on a GPU before the GPU was drained stays there.
+// Pure.
 //
 // Units in use: each tenant placed on a GPU counts with its units there (units_on_each()), and each tenant
 // that uses the GPU without being placed on it counts as one unit.
@@ -16,12 +18,12 @@ namespace sharedgpu {
 // The request of a tenant that is to be placed.
 struct Demand {
   unsigned units = 1;      // total number of units, which are spread over the tenant's GPUs
-  unsigned gpus = 1;       // number of GPUs; if the host has fewer, the tenant gets all of them
+  unsigned gpus = 1;       // number of GPUs; if the tenant can be placed on fewer, it gets all of these
   DeviceSet devices = {};  // the devices that the tenant's processes can open; empty: unknown
 };
 
-// Returns true if the tenant's processes can open the GPU. False if the arbiter knows the GPU only from
-// sessions, since sessions may report only some of the host's GPUs.
+// Returns true if the tenant's processes can open the GPU, or if it is unknown whether they can. False if the
+// arbiter knows the GPU only from sessions, since sessions may report only some of the host's GPUs.
 bool is_open_to(const Snapshot::Gpu& gpu, const Demand& demand);
 
 // Returns true if a tenant with this demand that was placed on the GPU earlier can still use it.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The recovery period after a restart. The core waits for the sessions in the ledger, so that no memory is
-// promised twice. The period ends when each of these sessions has reported its memory or has ended, or at a
-// timeout. Not thread-safe.
+// promised twice. The period ends when settle() was called for each of these sessions, or at a timeout. Not
+// thread-safe.
 #pragma once
 
 #include <set>
@@ -30,7 +30,7 @@ class Recovery {
   void hand_over(SessionId from, SessionId heir) {
     if (awaited_.erase(from) > 0) awaited_.insert(heir);
   }
-  // Call when the session has reported its memory or has ended.
+  // Call when the session has ended, has drained, or has reported its memory while its lease continues.
   void settle(SessionId session) {
     if (awaited_.erase(session) > 0 && expected_ > 0) --expected_;
   }
@@ -38,8 +38,8 @@ class Recovery {
  private:
   bool active_;
   Nanoseconds until_;
-  unsigned expected_;            // number of sessions that have not reported yet, reconnected or not
-  std::set<SessionId> awaited_;  // sessions that have reconnected but not yet reported their memory
+  unsigned expected_;            // number of sessions that are not settled (settle()), reconnected or not
+  std::set<SessionId> awaited_;  // sessions that have reconnected and are not settled
 };
 
 }  // namespace sharedgpu

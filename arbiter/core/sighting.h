@@ -15,8 +15,9 @@ struct Sighting {
     TenantId tenant;
     StepName step;
     bool wants = false;  // a thread waits at the session's gate
-    Bytes footprint;     // including memory that the session does not report (GpuSurvey::unreported)
-    Bytes resident;      // on the GPU, including memory that cannot be swapped
+    // Footprint plus away memory, and memory that the session does not report (GpuSurvey::unreported).
+    Bytes footprint;
+    Bytes resident;  // on the GPU, including pinned memory and memory that the session does not report
     bool operator==(const Session&) const = default;
   };
   struct Tenant {

@@ -34,27 +34,30 @@ struct Snapshot {
     TenantId tenant;
     StepName step;
     std::optional<GpuUuid> gpu;  // none until Attach
-    MemoryUse use;               // as reported, including growth that the session waits for
+    MemoryUse use;               // as reported, including requested growth that is not deferred
     Bytes away;                  // away memory, as granted
     Backend backend = Backend::swap;
     Bytes resident_limit;  // upper bound on the session's evictable resident memory
     bool gate_open = false;
-    bool wants = false;          // a thread waits at the session's gate
-    bool frozen = false;         // as of the last poll, the session's process is stopped
-    bool suspended = false;      // as of the last poll, root has stopped the session's process
-    bool stuck = false;          // the session cannot evict at present
-    bool restoring = false;      // the session has been sent a Restore in this turn
-    bool ready = false;          // all memory of the session is resident
-    bool drained = false;        // the gate is closed and the session's work on the GPU is done
-    bool returned = false;       // the session was connected to an earlier arbiter and has not drained since
-    bool host_short = false;     // the session has reported a lack of host memory during its current wait at
-                                 // the gate
+    bool wants = false;       // a thread waits at the session's gate
+    bool frozen = false;      // as of the last poll, the session's process is stopped
+    bool suspended = false;   // as of the last poll, root has stopped the session's process
+    bool stuck = false;       // the session cannot evict at present
+    bool restoring = false;   // the session has been sent a Restore since its tenant last entered
+    bool ready = false;       // all memory of the session is resident; outside a turn: was resident in the
+                              // last turn
+    bool drained = false;     // the gate is closed and the session's work on the GPU is done, or the session
+                              // has attached while its tenant runs
+    bool returned = false;    // the session has reconnected, may be at work, and has not drained since
+    bool host_short = false;  // the session has reported a lack of host memory during its current wait at
+                              // the gate
     bool defers_growth = false;  // the session's growth waits until host memory is returned or the GPU has
                                  // room
-    std::size_t requests = 0;    // requests for growth that have no Verdict yet
+    std::size_t requests = 0;    // requests for memory that have no Verdict yet, except deferred requests
     std::uint64_t order = 0;     // number of the last Revoke or Step message
     Bytes prepared_host;         // host memory named by the last Prepare
-    std::uint32_t sharers = 0;   // number of processes that prepare this host memory together; zero: unknown
+    std::uint32_t sharers = 0;   // number of sessions that prepare this host memory together, rounded up to a
+                                 // power of two; zero: unknown
     // The fields of the session's lease page:
     bool contended = false;
     bool oversubscribed = false;
@@ -80,25 +83,25 @@ struct Snapshot {
     // The fraction of a GPU's time that is due to the tenant; if the tenant uses several GPUs, the smallest
     // of its fractions. While the tenant is entitled to no time, `due` keeps its last value.
     double due = 0;
-    double due_now = 0;      // `due`, or zero while `due` does not apply
+    double due_now = 0;      // `due`, or zero while the tenant neither pauses nor competes (Accounts::Stake)
     Nanoseconds lag{};       // lag as of the last event; negative: the tenant has had more than its share
     bool wants = false;      // a session of the tenant waits at its gate
     bool frozen = false;     // a process of the tenant is stopped
     bool absent = false;     // a process of the tenant is stopped, or a suspension has been announced
     bool suspended = false;  // Slurm has announced a suspension and has not ended it
     bool revoked = false;    // the tenant's lease was ended without an answer from its processes
-    bool recalled = false;   // the tenant was recalled for its host memory
+    bool recalled = false;   // the tenant is recalled for its host memory (scheduler.h)
     std::optional<Overdue> overdue;  // set while the tenant keeps others waiting, see overuse.h
     Nanoseconds waiting_since{};
     Nanoseconds turn_began{};
     Nanoseconds gates_closed{};   // when the tenant's gates last closed
     Nanoseconds yielded_until{};  // planned end of the last turn that the tenant has ended early
-    Nanoseconds handoff{};        // running mean of the time that the tenant takes to enter; zero: unknown
+    Nanoseconds handoff{};  // running mean of the durations of the tenant's handoffs; zero: none measured
     // Duration of the tenant's last drain if its processes waited for each other meanwhile; otherwise zero.
     Nanoseconds last_drain{};
-    Nanoseconds used{};        // GPU time in earlier turns since the tenant's last pause
-    Nanoseconds mean_burst{};  // running mean of the GPU time between two pauses (a burst); zero: unknown
-    unsigned long_pauses = 0;  // number of the tenant's long pauses in a row, see scheduler/idleness.h
+    Nanoseconds used{};        // GPU time in earlier turns since the tenant's last pause, while others waited
+    Nanoseconds mean_burst{};  // running mean of bursts, see Estimates::burst(); zero: unknown
+    unsigned long_pauses = 0;  // number of the tenant's long pauses in a row, at most kMostLongPauses
     struct Deadlines {
       std::uint64_t met = 0;
       std::uint64_t missed = 0;
@@ -122,12 +125,13 @@ struct Snapshot {
     bool surveyed = false;  // surveys show the memory of the GPU's processes
     Bytes unmanaged;  // memory of processes without a session on the GPU, and hidden memory of processes with
                       // sessions; zero if not surveyed
-    Bytes promised;   // memory that sessions have on the GPU or may allocate on it at any moment
+    Bytes promised;   // memory that sessions have on the GPU or may allocate on it at any moment, without
+                      // contexts
     const Policy* policy = nullptr;
     TurnLength turn;        // length of its turns
-    Nanoseconds handoff{};  // mean of recent handoffs; zero: none yet
-    // With Rules::by_threads: the fraction of the GPU's threads that a process gets if it starts on the GPU
-    // with a priority below `threads_left_below`.
+    Nanoseconds handoff{};  // see TurnLengths::handoff(); zero: no handoff was measured yet
+    // With Rules::by_threads: the fraction of the GPU's threads that deadlines leave to a process that starts
+    // on the GPU with a priority below `threads_left_below`.
     double threads_left = 1;
     std::int32_t threads_left_below = std::numeric_limits<std::int32_t>::min();
     std::vector<SessionId> sessions;

@@ -18,7 +18,7 @@ struct AccountRules {
              // nor asks for it
     share,   // while tenants wait, a tenant earns its share of the domain's time (ActivityInterval::share)
     due,     // while tenants of the domain take turns and one of them has a lease, a tenant earns its share
-             // of a GPU's time (ActivityInterval::due)
+             // of a GPU's time (ActivityInterval::due). A tenant at its limit earns even if none has a lease.
   };
   enum class Pays : std::uint8_t {
     nothing,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // credit: while any tenant waits, each tenant that has the GPU or asks for it earns in proportion to its
-// units. A tenant pays for the time in which it has the GPU or is entering. If a tenant's work outlasts its
-// turn, the tenant pays twice for the time from the end of the turn to the end of the work. The tenant with
-// the most lag is next, even directly after its own turn. So tenants share the time in proportion to their
-// units.
+// units. While others wait, a tenant pays for the time in which it has the GPU or is entering; tenants that
+// do so together pay equal parts. If a tenant's work outlasts its turn, the tenant pays once more, and in
+// full, for the time from the end of the turn to the end of the work. The tenant with the most lag is next,
+// even directly after its own turn. So tenants share the time in proportion to their units.
 //
 // A tenant that pauses earns nothing and keeps its lag. If no work outlasts its turn, all tenants together
 // earn as much as the tenants with the GPU pay. So the sum of all lags is then constant until a tenant

@@ -5,15 +5,15 @@
 // Tenants with deadlines run alone.
 //
 // A tenant with deadlines often cannot wait for the end of a turn, since its deadline is milliseconds away.
-// So a tenant with deadlines goes before all tenants of lower priority and preempts them at once, under three
-// conditions. First, handoffs take at most a tenth of a deadline. If handoffs took longer, preemption would
-// cost more than it gains, since memory moves with every piece of work. Second, if the processes of the
-// preempted tenant wait for each other, that tenant's last drain took less time than the deadline. After a
-// longer drain, the deadline would be missed in spite of the preemption. Third, the debt of the tenant with
-// deadlines is below allowance(): one deadline of at most 100 ms, or half a slice (elastic.h) if that is
-// longer. So a piece of work that can meet its deadline is done in one turn, and a tenant that always has
-// work is served as under elastic. A tenant that does not meet the conditions waits for its turns like any
-// other.
+// So a tenant with deadlines goes before all tenants of lower priority, and preempts them as soon as they
+// have had the GPU for the duration of a handoff, under three conditions. First, handoffs take less than a
+// tenth of a deadline. If handoffs took longer, preemption would cost more than it gains, since memory moves
+// with every piece of work. Second, if the processes of the preempted tenant wait for each other, that
+// tenant's last drain took less time than the deadline. After a longer drain, the deadline would be missed in
+// spite of the preemption. Third, the debt of the tenant with deadlines is below allowance(): one deadline of
+// at most 100 ms, or half a slice (elastic.h) if that is longer. So a piece of work that can meet its
+// deadline is done in one turn, and a tenant that always has work is served as under elastic. A tenant that
+// does not meet the conditions waits for its turns like any other.
 //
 // All other tenants in the domain of a tenant with deadlines run one at a time, since each running tenant has
 // to drain before the tenant with deadlines can begin. The backlog limit of these tenants is smaller
@@ -26,8 +26,9 @@
 // While a starving tenant waits, tenants with deadlines may still preempt others.
 //
 // Nobody starves forever: deadlines leave each tenant at least the share that it requested, or a twentieth of
-// the time if that is more. Each tenant waits for its turn at most as long as under elastic with that share.
-// A tenant that has not reported a deadline for a while does not limit other tenants.
+// the time if that is more (but at most the tenant's limit). Each tenant waits for its turn at most as long
+// as under elastic with that share. A tenant that has not reported a deadline for a while does not limit
+// other tenants.
 #pragma once
 
 #include "arbiter/policy/elastic.h"

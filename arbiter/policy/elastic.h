@@ -8,11 +8,11 @@
 // A tenant's account earns the tenant's share as time passes, and pays for the time in which the tenant has
 // the GPU. If a tenant's kernels outlast its turns, the tenant gets less time afterwards. Tenants that have
 // the GPU together divide the payment in proportion to their shares. A window of 10 s, or of one turn if a
-// turn is longer, bounds the account. Lag is at most the tenant's share of the window, and debt is at most
-// the window. In a pause, a tenant's debt shrinks as during a wait. In addition, the rest of the debt is
-// forgotten within about a window, unless the tenant has a limit: a limit also holds in pauses. The tenant
-// with the most lag is next. Full accounts count as equal; of tenants with full accounts, the one that has
-// waited longest is next.
+// turn is longer, bounds the account. Lag is at most the tenant's share of the window (a hundredth of the
+// window if the tenant has a limit), and debt is at most the window. In a pause, a tenant's debt shrinks as
+// during a wait. In addition, the rest of the debt is forgotten within about a window, unless the tenant has
+// a limit: a limit also holds in pauses. The tenant with the most lag is next. Full accounts count as equal;
+// of tenants with full accounts, the one that has waited longest is next.
 //
 // A slice is a length of time that length() computes from the duration of handoffs: 15 ms if no memory moves.
 // A turn lasts until its tenant has a debt of half a slice. So accounts stay within about a slice of each

@@ -46,7 +46,7 @@ constexpr Nanoseconds backlog_limit_beside(const EntitlementRules& rules, const 
   return std::clamp<Nanoseconds>(claims.deadline / kPerDeadline, kLeast, kMost);
 }
 
-// Returns true if handoffs take at most a tenth of the tenant's deadline. If handoffs take longer, the
+// Returns true if handoffs take less than a tenth of the tenant's deadline. If handoffs take longer, the
 // handoffs for every piece of work cost more time than the tenant gains by going first.
 constexpr bool is_quick(const TenantView& tenant, const TurnView& turn) {
   constexpr int kHandoffs = 10;
@@ -54,9 +54,9 @@ constexpr bool is_quick(const TenantView& tenant, const TurnView& turn) {
 }
 
 // The debt that a tenant's account may have while the tenant has the GPU and others wait. This is half a
-// slice (elastic.h), so that accounts stay within about a slice of each other. For a tenant with deadlines,
-// the allowance is at least one deadline, so that a piece of work that can meet its deadline is done in one
-// turn. Deadlines longer than 100 ms count as 100 ms.
+// slice (elastic.h), so that accounts stay within about a slice of each other. For a tenant with deadlines
+// for which is_quick() is true, the allowance is at least one deadline, so that a piece of work that can meet
+// its deadline is done in one turn. Deadlines longer than 100 ms count as 100 ms.
 constexpr Nanoseconds allowance(const EntitlementRules& rules, const TenantView& tenant,
                                 const TurnView& turn) {
   constexpr std::chrono::milliseconds kLongestPiece{100};

@@ -3,8 +3,8 @@
 // handoffs are rare, and waits are as long as the work of others.
 //
 // Nobody starves: a tenant waits until each tenant that began to wait before it has had one turn. A turn ends
-// with the current work or after Quantum, which is a day by default. During a turn, other tenants that fit on
-// the GPU may also enter. So while a tenant that needs the whole GPU waits for the end of the turn, many
+// with the current work, or after Quantum (after a day if none is set). During a turn, other tenants that fit
+// on the GPU may also enter. So while a tenant that needs the whole GPU waits for the end of the turn, many
 // small tenants may come and go.
 #pragma once
 

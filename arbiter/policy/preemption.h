@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The preemption of turns and its cost. A tenant is never preempted before it has had the GPU for the
-// duration of a handoff. So preemptions cost at most half of the time, however many there are.
+// The preemption of turns and its cost. No policy preempts a tenant before the tenant has had the GPU for
+// the duration of a handoff. So preemptions cost at most half of the time, however many there are.
 //
 // Paid preemption is for tenants that leave the GPU to others for a long time, and then want the GPU for a
 // short time. While a tenant neither has the GPU nor asks for it, it earns its fair share
@@ -36,7 +36,7 @@ constexpr bool can_pay(Nanoseconds lag, Nanoseconds handoff) {
   return lag > Nanoseconds{} && lag >= preemption_cost(Preemption::paid, handoff);
 }
 
-// Returns the time until a running tenant may be preempted; zero: now.
+// Returns the time until a running tenant may be preempted; zero: now; max(): never.
 constexpr Nanoseconds protected_for(Preemption preemption, const TenantView& running, Nanoseconds handoff) {
   if (preemption == Preemption::never) return Nanoseconds::max();
   const Nanoseconds earned = preemption == Preemption::paid ? running.lag : Nanoseconds{};

@@ -3,8 +3,8 @@
 //
 // A fixed quantum is used if one is set. Otherwise turns are long enough that handoffs take at most the
 // fraction `max_overhead` of the time, and short enough that each waiting tenant runs again within
-// `max_wait`. If both cannot hold, max_wait decides, but a turn is never shorter than a handoff. So handoffs
-// take at most half of the time. Pure.
+// `max_wait`. If both cannot hold, max_wait decides, but a turn is never shorter than a handoff or `least`.
+// So handoffs take at most half of the time. Pure.
 #pragma once
 
 #include "protocol/units.h"

@@ -22,7 +22,7 @@ struct Claims {
   bool operator==(const Claims&) const = default;
 };
 
-// The numbers of deadlines that a tenant has met and missed since its last report.
+// The numbers of deadlines that a session of a tenant has met and missed since the session's last report.
 struct DeadlinesSeen {
   std::uint64_t met = 0;
   std::uint64_t missed = 0;
@@ -63,8 +63,8 @@ struct TurnView {
   bool over = false;
 };
 
-// The tenant with the higher rank goes first. Of tenants with equal ranks, the tenant with the lower id goes
-// first.
+// The waiting tenant with the higher rank goes first. Of waiting tenants with equal ranks, the tenant that
+// has waited longer goes first, and of tenants that have waited equally long, the tenant with the lower id.
 struct Rank {
   int level = 0;
   Nanoseconds weight{};

@@ -182,9 +182,10 @@ void MemoryBooks::admit_deferred(const Gpu& gpu, const Residencies& at) {
 
 // If a session is at work, its growth is granted when there is room on the GPU. If the session is not at
 // work, its growth is granted at once, since it needs the memory only in its next turn. Growth of pinned
-// memory is always granted only when there is room on the GPU. If a job runs on several nodes and has a turn
-// on other nodes, its processes on this node get no memory before the job enters the running set here. This
-// delays no other node, since work on other nodes does not depend on a process without memory.
+// memory is always granted only when there is room on the GPU. If a job runs on several nodes and may have a
+// turn on other nodes, its processes on this node that have never run get no memory before the job enters the
+// running set here. This delays no other node, since work there does not depend on a process that has never
+// run.
 void MemoryBooks::answer_requests(const Gpu& gpu, const Residencies& all) {
   for (const Session* session : gpu.sessions) {
     SessionBook& its = book(*session);
@@ -208,7 +209,7 @@ void MemoryBooks::answer_requests(const Gpu& gpu, const Residencies& all) {
 
 // A session that reconnects reports the sum of its memory and its pending growth, so the growth counts as
 // promised before it is granted. The growth is granted when all promises fit on the GPU; until then other
-// tenants evict or leave.
+// tenants evict or leave. After a timeout the growth is refused.
 bool MemoryBooks::is_promised_already(const Session& session, const Residencies& at) {
   const SessionBook& its = of(session);
   if (!its.growth_counted) return false;
@@ -223,8 +224,8 @@ bool MemoryBooks::is_promised_already(const Session& session, const Residencies&
 // Resolves a deadlock: each session with memory on the GPU asks for more memory before it can leave, or
 // cannot evict. The request of the session whose gate closed last is refused. A deadlock can also span two
 // nodes: a gang with memory here waits for memory on another node, and another tenant waits for memory here.
-// Then only one node is to refuse a request. So this node refuses it only if the refused tenant began to wait
-// later than the gang that waits for memory on another node.
+// Then only one node is to refuse a request. So this node refuses it only if the refused tenant belongs to a
+// gang, and no gang that waits for memory on another node began to wait later than the refused tenant's gang.
 void MemoryBooks::refuse_last(const Gpu& gpu, const Residencies& all) {
   const Session* last = nullptr;
   // Among sessions whose job waits for memory on another node, a session of the gang that began to wait last.
@@ -306,8 +307,9 @@ Nanoseconds MemoryBooks::crowded_until(const Session& session, const Residency& 
   return std::min(due, std::max(at.gates_closed, asked) + tuning_.host_patience);
 }
 
-// Returns true if the memory `use` of the session fits on the GPU beside all memory that can never leave the
-// GPU. In addition, every other tenant that could run without this growth must still be able to run.
+// Returns true if the tenant's memory, with `use` as the memory of `session`, stays within the tenant's limit
+// and fits on the GPU beside all memory of other tenants that can never leave the GPU. In addition, every
+// other tenant that could run without growth of pinned memory must still be able to run.
 bool MemoryBooks::could_ever_fit(const Session& session, const MemoryUse& use, Basis basis) const {
   const Gpu& gpu = *session.gpu;
   // Memory that other sessions ask to pin counts as pinned.
@@ -404,8 +406,8 @@ Bytes MemoryBooks::passed_host_limit(const Session& session, const Holding& hold
   return {};
 }
 
-// Returns true if the tenant exceeds the site's limit only because its processes still hold host memory for
-// device memory that they have freed.
+// Returns true if the tenant exceeds the site's limit when the host memory counts that its processes still
+// hold for device memory that they have freed.
 bool MemoryBooks::waits_for_host(const Session& session, const Holding& holding) const {
   const Bytes site = session.tenant->limits.host;
   return site != Bytes{} && evictable_with(session, holding).held > site;

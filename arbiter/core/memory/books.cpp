@@ -71,7 +71,7 @@ void MemoryBooks::take_use(const Session& session, MemoryUse reported, bool may_
 
   if (reported.resident < its.use.resident) its.evicted_at = effects_.now();
   const bool grew = reported.swappable > its.use.swappable;
-  // After growth, the session needs another Restore, and its time limit for restoring begins again.
+  // A session that was ready and has grown needs another Restore, and the time Tuning::shortage begins again.
   if (grew && std::exchange(its.ready, false)) its.pressed = effects_.now();
   if (grew) its.forecast.grew(its.use.swappable, reported.swappable, effects_.now());
   if (reported.swappable < its.use.swappable) its.forecast.fell();
@@ -234,17 +234,17 @@ bool MemoryBooks::stuck(const Session& session, const Residency& at) const {
   return at.frozen || of(session).stuck_until > effects_.now();
 }
 
-// Returns true if the session requests memory while its turn ends.
+// Returns true if the session requests memory while its turn ends, and its limits do not allow it yet.
 bool MemoryBooks::waits_to_grow(const Session& session, const Residency& at) const {
   const SessionBook& its = of(session);
   return at.phase == Phase::leaving && (at.at_work || at.comes_late) && !its.requests.empty() &&
          its.lacks_room();
 }
 
-// Returns true if the drain may need the growth. There are two cases: the session's next submission may need
-// the memory while other processes wait for that submission, or a thread that the drain waits for is
-// allocating. Requested growth counts as needed only when step_after has passed, since most drains end
-// earlier without it.
+// Returns true if the drain may need more memory of the session on the GPU. There are two cases: the
+// session's next submission may need evicted memory while other processes wait for that submission, or a
+// thread that the drain waits for is allocating. Requested growth counts as needed only when step_after has
+// passed, since most drains end earlier without it.
 bool MemoryBooks::needs_growth_to_drain(const Session& session, const Residency& at) const {
   if (at.frozen || nothing_there(session)) return false;
   if (blocks_peers(at)) return of(session).use.resident < of(session).use.swappable;

@@ -116,8 +116,8 @@ void MemoryBooks::give_for_nothing(const Session& session, const Residency& at) 
     its.resident_limit = std::max(its.resident_limit, its.use.swappable);
 }
 
-// Returns the amount by which the running sessions are expected to grow soon. The callers have this amount
-// evicted in advance, and host memory prepared for it.
+// Returns the amount by which the running sessions are expected to grow soon, at least evict_step. The
+// callers have this amount evicted in advance, and host memory prepared for it.
 Bytes MemoryBooks::expected_growth(const Gpu& gpu, const Residencies& at) const {
   Bytes sum;
   for (const Session* session : gpu.sessions) {
@@ -179,8 +179,8 @@ const Tenant* MemoryBooks::first_to_fill(const Gpu& gpu, const Residencies& at) 
   return first == nullptr ? nullptr : first->tenant;
 }
 
-// Returns true if all of the tenant's memory can be on its GPUs beside the memory of sessions that have not
-// drained or cannot evict at present.
+// Returns true if all of the tenant's memory can be on its GPUs beside the memory of other tenants' sessions
+// that have not drained, and the memory that their drained sessions cannot evict at present.
 bool MemoryBooks::can_be_filled(const Tenant& tenant, const Residencies& all) const {
   const auto fits_on = [&](const Gpu& gpu) {
     Bytes needed;
@@ -282,7 +282,7 @@ void MemoryBooks::evict_for_shortage(const Gpu& gpu, const Residencies& at) {
 }
 
 // Memory is evicted before a suspension, since a stopped process cannot evict and other tenants may need the
-// room. A session keeps its memory if another process of its tenant may need this session's work before the
+// room. A session keeps its memory if another process of its job may need this session's work before the
 // turn can end.
 void MemoryBooks::evict_before_suspension(const Gpu& gpu, const Residencies& all) {
   for (const Session* session : gpu.sessions) {

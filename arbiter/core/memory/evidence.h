@@ -65,7 +65,7 @@ class Evidence {
     *this = {};
     untold_ = true;
   }
-  // Call if no further surveys come.
+  // Call if a survey did not contain the GPU.
   void forget() { *this = {}; }
 
   // The memory of the session's process in the last survey; none if unknown.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The limits on the host memory of a tenant's swap. In bytes; nullopt: unlimited.
+// The limits on the host memory of a tenant's swap. In bytes; nullopt: no limit is known.
 #pragma once
 
 #include <optional>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory accounting: how much memory each session has on its GPU, may have on it, and is asked to evict.
 //
-// The invariant: on each GPU the sum of all promises (promised()) stays within usable(). Promises are the
-// resident limit and the pin limit of each session, and memory that the session has beyond these limits.
-// Memory is promised to a session only when it is free. This class owns the entries of all sessions and GPUs.
-// Callers pass the state of a session's turn as a Residency. Sizes in bytes. Not thread-safe.
+// The invariant: no new promise raises the sum of all promises on a GPU (promised()) above usable(). Promises
+// are the resident limit and the pin limit of each session, and memory that the session has beyond these
+// limits. Memory is promised to a session only when it is free. This class owns the entries of all sessions
+// and GPUs. Callers pass the state of a session's turn as a Residency. Sizes in bytes. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -25,7 +25,7 @@ namespace sharedgpu {
 
 // The memory accounting of one session.
 struct SessionBook {
-  MemoryUse use;       // as reported, including growth that the session waits for
+  MemoryUse use;       // as reported, including requested growth that is not deferred
   Bytes told_context;  // size of the contexts as reported, even if surveys contradict the report
   // Promises: the limits on the session's resident evictable memory and on its pinned memory.
   Bytes resident_limit;
@@ -41,7 +41,8 @@ struct SessionBook {
   std::optional<Bytes> most_context;  // upper bound on the contexts, from the last survey; none: no bound
   Allowed allowed;                    // the maximum of allowed_now() since the last survey
 
-  // Requests for growth that have no Verdict yet, and the time at which the first of them arrived.
+  // Requests for growth that have no Verdict yet and are not deferred, and the time at which the first of
+  // them was added.
   std::vector<std::uint64_t> requests;
   Nanoseconds requested_at{};
   // Requests deferred until freed host memory is returned, or until processes without sessions leave enough
@@ -51,7 +52,7 @@ struct SessionBook {
   std::optional<Nanoseconds> crowded_since;  // start of a shortage because of processes without sessions
   Bytes reported_swappable;                  // as of the session's last report, including deferred growth
   Bytes reported_pinned;                     // as of the session's last report, including deferred growth
-  Bytes job_host_limit;  // as reported: limit on the evictable memory of the whole job; zero: none
+  Bytes job_host_limit;  // as reported: limit on the evictable memory of the whole job; zero: none or unknown
 
   // Away memory: the amount granted, and the amount of the last report, which may include growth that has no
   // Verdict yet. Requests for away memory wait only for the end of the recovery, or for freed host memory to
@@ -84,9 +85,9 @@ struct SessionBook {
 
   bool evicting = false;  // the session was asked to evict since it was last ready
   // The limit of the last Evict. Empty again when the session has reached the limit, has reported that it
-  // cannot evict more, or has begun its next turn.
+  // cannot evict more, or has drained, or when its tenant enters.
   std::optional<Bytes> evict_to;
-  Bytes taken;               // memory that the session has evicted for tenants that could not drain otherwise
+  Bytes taken;  // memory that the session, while leaving, was told to evict for another tenant's drain
   Nanoseconds evicted_at{};  // when the session was asked to evict, or when its memory last left the GPU
 
   // The last time at which the session reported progress, or was asked to do something.
@@ -95,7 +96,8 @@ struct SessionBook {
   std::optional<Nanoseconds> stuck_noted;  // time of the last log message about stuck_until
 
   Bytes prepared_host;        // host memory named by the last Prepare
-  std::uint32_t sharers = 1;  // number of processes that together prepare this memory; zero: unknown
+  std::uint32_t sharers = 1;  // number of sessions that together prepare this memory, rounded up to a power
+                              // of two; zero: unknown
   std::optional<Nanoseconds> less_host_since;  // when less host memory than prepared_host began to suffice
 
   bool lacks_room() const { return use.swappable > resident_limit || use.pinned > pin_limit; }
@@ -138,8 +140,8 @@ class MemoryBooks {
   void add(const Gpu& gpu) { gpus_.begin(gpu); }
   const SessionBook& of(const Session& session) const { return books_[session]; }
 
-  // Call if the arbiter did not run for `standstill`. The arbiter has read no answers in this time, so all
-  // timeouts are extended by `standstill`.
+  // Call if the arbiter did not run for `standstill`. The arbiter has read no answers in this time, so the
+  // timeouts of restores and of requests for memory are extended by `standstill`.
   void pass_over(const Model& model, Nanoseconds standstill);
 
   // ---- reports of sessions ----
@@ -156,8 +158,8 @@ class MemoryBooks {
   // ---- what surveys show ----
 
   void survey(const Gpu& gpu, std::optional<GpuSurvey> found);
-  // Call when surveys of the GPU begin. The first survey is then expected soon, unless surveys are
-  // impossible.
+  // Call when surveys of the GPU begin, or when a survey did not contain the GPU. The next survey of the GPU
+  // is then expected soon, unless surveys are impossible.
   void expect_survey(const Gpu& gpu) {
     gpus_[gpu].first_survey_until = effects_.now() + tuning_.first_surveys;
   }
@@ -182,10 +184,11 @@ class MemoryBooks {
   // Call when the session's gate closes while the session has work: the footprint cannot grow before the
   // session's next turn.
   void defer_growth(const Session& session);
-  // Call at the end of a turn, after which the session must not restore memory.
+  // Lowers the session's limit to its resident memory, for example at the end of a turn, after which the
+  // session must not restore memory.
   void hold_at_resident(const Session& session);
-  // Call when the session's process is stopped. Memory that the session was asked to evict then stays on the
-  // GPU for now.
+  // Call when the process of a drained session is stopped. Memory that the session was asked to evict then
+  // stays on the GPU for now.
   void freeze(const Session& session) { books_[session].resident_limit = books_[session].use.resident; }
 
   // ---- advancing a GPU; in this order ----
@@ -203,8 +206,8 @@ class MemoryBooks {
   void evict_before_suspension(const Gpu& gpu, const Residencies& at);
   void refuse_last(const Gpu& gpu, const Residencies& at);
   void answer_requests(const Gpu& gpu, const Residencies& at);
-  // Records the most memory that each session was allowed, and the least that it claimed, since the last
-  // survey. The next survey is compared with these values.
+  // Records the most memory that each session was allowed, and the least evictable memory that it claimed,
+  // since the last survey. The next survey is compared with these values.
   void note_between_surveys(const Gpu& gpu);
 
   // Call when the recovery period is over: judges the requests that came during it.
@@ -216,8 +219,8 @@ class MemoryBooks {
   // sessions leave less. usable_now() returns the value that begin() has computed.
   Bytes usable(const Gpu& gpu) const { return usable(gpu, Basis::believed); }
   Bytes usable_now(const Gpu& gpu) const { return gpus_[gpu].usable; }
-  // The physical memory that a session has or may allocate at any moment; in the second function, all
-  // sessions of a GPU together.
+  // The physical memory, without contexts, that a session has or may allocate at any moment; in the second
+  // function, all sessions of a GPU together.
   Bytes promised(const Session& session, const Residency& at) const;
   Bytes promised(const Gpu& gpu, const Residencies& at) const;
   // The memory that the session needs on the GPU while its tenant runs.
@@ -285,14 +288,14 @@ class MemoryBooks {
 
   // The ways to count the memory of other sessions. `believed`: all memory that these sessions are believed
   // to have. `certain`: only memory that surveys have shown; on a GPU without surveys, the same as
-  // `believed`. `uncrowded`: the same as `certain`, but without the memory of processes that have no session.
+  // `believed`. `uncrowded`: the same as `certain`, but without unmanaged and hidden memory.
   enum class Basis : std::uint8_t { believed, certain, uncrowded };
   // The memory of a session that cannot be evicted.
   struct Unevictable {
     Bytes pinned;
     Bytes context;
   };
-  // Growth fits, may fit when processes without sessions have ended, or never fits.
+  // Growth fits, may fit later (see fit() in admission.cpp), or never fits.
   enum class Fit : std::uint8_t { yes, later, never };
 
   // The memory that a session would have: `use` on the GPU or evicted, away memory, and all of its host

@@ -17,7 +17,8 @@ struct Residency {
                          // evicted
   bool at_work = false;  // the session may have work on the GPU: its gate is open, or it has not drained
                          // since its gate closed
-  bool submits_once = false;   // the session was allowed to submit once after it had drained
+  bool submits_once = false;   // the session was allowed to submit once after it had drained, and has not
+                               // drained again
   bool leads = false;          // the turn was begun for the session's tenant
   bool wants = false;          // a thread waits at the session's gate
   bool tenant_wants = false;   // a thread waits at the gate of a session of the tenant
@@ -32,9 +33,9 @@ struct Residency {
   Nanoseconds gang_since{};    // when the tenant's gang began to wait, by the coordinator's clock; the same
                                // on all nodes
   Nanoseconds gates_closed{};  // when the tenant's gates last closed
-  Nanoseconds last_ran{};      // when the tenant last held a lease
-  // From this time on, other sessions of the tenant may wait for this session's next submission. max(): no
-  // other session waits.
+  Nanoseconds last_ran{};      // when the tenant's last lease ended
+  // From this time on, other sessions of the tenant's job may wait for this session's next submission. max():
+  // no other session waits.
   Nanoseconds blocks_peers_from = Nanoseconds::max();
 };
 

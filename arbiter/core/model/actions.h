@@ -73,10 +73,10 @@ struct Note {
   bool routine = false;  // the arbiter solves the problem itself, and nobody has to act
 };
 
-// The tenant keeps others waiting: it has not left the GPU although its lease was revoked, or has not evicted
-// memory that it had to evict. The core first requests one note. After MaxOveruse the core requests one
-// warning for each GPU (OnOveruse=warn). With OnOveruse=cancel the core requests a cancel instead, and
-// repeats it until the tenant has left and evicted.
+// The tenant keeps others waiting, for one of the reasons in overdue.h. The core first requests one note,
+// unless MaxOveruse is over by then. After MaxOveruse the core requests one warning for each GPU on which
+// others wait (OnOveruse=warn). With OnOveruse=cancel the core requests a cancel instead, and repeats it
+// until the tenant has left and evicted.
 struct Overstay {
   enum class Response : std::uint8_t {
     note,    // the tenant has kept others waiting for a while
@@ -88,8 +88,8 @@ struct Overstay {
   unsigned number = 0;   // number of the GPU, in the host's order
   Nanoseconds lasted{};  // how long others have waited, as counted by scheduler/overuse.h
   Response response = Response::note;
-  bool evicts = false;   // the tenant has released the GPU, and still has to evict memory there
-  bool stopped = false;  // the tenant's processes on the GPU are stopped
+  bool evicts = false;   // the tenant has drained, and others wait only for its memory
+  bool stopped = false;  // the tenant's processes that others wait for are stopped
 };
 
 using Action = std::variant<Send, SetGate, SetContended, SetOversubscribed, SetTurnEnds, RecordLease, Drop,

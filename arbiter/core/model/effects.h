@@ -2,7 +2,7 @@
 // Collects the actions of all parts of the core while the core handles an event, and knows the time of the
 // event.
 //
-// The daemon performs the actions in the order in which put() received them.
+// The daemon performs the actions in the order in which they were added.
 #pragma once
 
 #include <algorithm>
@@ -39,11 +39,11 @@ class Effects {
     if (at > now_) wake_ = std::min(wake_, at);
   }
   // Requests another advance of the current domain with the next event, or soon if no event comes. Call when
-  // a running set has changed or its turn has ended, since further changes may follow.
+  // further changes may follow, for example because a running set has changed.
   void advance_again() { again_ = true; }
 
-  // Call before a domain is advanced. After the advance, wake() returns the time of the next advance, and
-  // again() returns true if advance_again() was called.
+  // Call before a domain is advanced. After the advance, wake() returns the earliest of `wake` and the times
+  // that wake_at() has requested, and again() returns true if advance_again() was called.
   void begin_domain(Nanoseconds wake) {
     wake_ = wake;
     again_ = false;

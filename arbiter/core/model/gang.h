@@ -18,26 +18,26 @@ namespace sharedgpu {
 enum class GangCommand : std::uint8_t {
   wait,   // the gang has no turn, and its last turn has ended on all nodes
   enter,  // every member takes its tenant into the running set, and has the tenant's memory restored
-  run,    // the memory of all members is resident: gates open
+  run,    // all members are ready (GangReport::ready): gates open
   leave,  // gates close; memory stays where it is until all members have drained
 };
 
 struct GangOrder {
   std::uint64_t seen = 0;  // number of the last report that the coordinator has received from this member
   GangCommand command = GangCommand::wait;
-  bool possible = false;  // all members are in contact, so that a turn can begin
+  bool possible = false;  // all members are in contact; otherwise no turn can begin
   bool apart = false;     // a node is unknown or has been silent for long: each node has independent turns
   bool stopped = false;   // the tenant is stopped or suspended on some node, so no turn can begin
   bool wanted = false;    // a session waits for the GPU, on some node
   bool idle = false;      // the sessions of all nodes are idle
-  bool settled = false;   // for a while, no member's footprint has grown in the gang's turns
-  bool urgent = false;    // while entering: another member cannot drain without this member
-  bool drains = false;    // while leaving: a member has not drained
+  bool settled = false;   // each member's footprint has once not grown for a while in a turn of the gang
+  bool urgent = false;    // while entering: a member still drains, and may need submissions of the others
+  bool drains = false;    // a member has not drained (GangReport::drained)
   bool grows = false;     // while leaving: a member needs more memory to drain
   bool lacks = false;  // while leaving: a member is in no running set, so the other members cannot drain by
                        // submitting more work
-  // The total number of steps that were ordered so far. In a step, this member lets its drained sessions
-  // submit once more.
+  // The number of steps that the coordinator has ordered from this member, counted over all turns. In a step,
+  // the member lets its drained sessions submit once more.
   std::uint64_t steps = 0;
   Nanoseconds since{};  // start of the gang's wait, by the coordinator's clock; the same for all members
 
@@ -51,10 +51,11 @@ struct GangReport {
   // shows that the coordinator has received a report with `offers` false.
   bool offers = true;
   bool ends = false;    // the turn has to end, or cannot begin since the tenant is stopped or suspended
-  bool ready = true;    // while entering: all memory is resident
-  bool drained = true;  // while out or leaving: the tenant has no work on the GPU, and submits none without
-                        // an order
-  std::uint64_t steps = 0;  // the part of GangOrder::steps that the member has carried out
+  bool ready = true;    // the tenant runs, or is entering and nothing on this node keeps its gates closed
+  bool drained = true;  // while out or leaving: the tenant has drained and submits nothing without an order,
+                        // or its lease was revoked without an answer from its processes
+  std::uint64_t steps = 0;  // the part of GangOrder::steps that the member has carried out or need not carry
+                            // out any more
   bool present = false;     // the tenant has sessions on a GPU; nobody waits for a member without sessions
   bool wants = false;
   bool idle = true;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lease time: when each lease on each GPU began and ended.
+// The open leases, and the lease times of steps and tenants.
 //
-// Each entry is the lease of one step on one GPU. A tenant's lease time on a GPU is the time in which at
-// least one of its steps holds a lease on the GPU. The core uses this class at run time, and arbiter/ledger/
-// uses it to replay a ledger. Not thread-safe.
+// Each lease belongs to one step of a tenant, on one GPU. A tenant's lease time on a GPU is the time in which
+// at least one of its steps holds a lease on the GPU. The core uses this class at run time, and
+// arbiter/ledger/ uses it to replay a ledger. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -32,11 +32,11 @@ struct OpenLease {
 
 class LeaseBook {
  public:
-  // grant() opens a lease and release() closes it. Both return false and change nothing if the lease is
-  // already open or already closed.
+  // Opens a lease. Returns false and changes nothing if the lease is open already.
   bool grant(const LeaseKey& key, Epoch epoch, Nanoseconds at);
+  // Closes a lease. Returns false and changes nothing if the lease is not open.
   bool release(const LeaseKey& key, Nanoseconds at);
-  // Call only for an open lease.
+  // Set and reset OpenLease::doubted. No effect if the lease is not open.
   void doubt(const LeaseKey& key, Nanoseconds held_at);
   void confirm(const LeaseKey& key);
 
@@ -48,12 +48,12 @@ class LeaseBook {
   const std::map<LeaseKey, OpenLease>& open() const { return open_; }
   std::optional<OpenLease> open(const LeaseKey& key) const;
   bool holds(TenantId tenant) const;
-  // Returns true if the step ever held a lease.
+  // Returns true if the step has held a lease, and its tenant was not forgotten since then.
   bool knows(StepName step) const { return steps_.count(step) != 0; }
 
   // The lease times that a checkpoint of the ledger records in addition to the open leases. `steps`: the time
   // of the closed leases of each step. `gpus`: the tenant's lease time on each GPU before its oldest open
-  // lease on this GPU began.
+  // lease on this GPU began; if no lease on the GPU is open, the tenant's whole lease time there.
   struct Closed {
     std::map<StepName, Nanoseconds> steps;
     std::map<GpuUuid, Nanoseconds> gpus;

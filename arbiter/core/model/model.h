@@ -31,7 +31,8 @@ struct Rules {
 struct Gpu;
 struct Tenant;
 
-// A process of a tenant, connected to the arbiter. A process has one session for each GPU that it uses.
+// A process of a tenant on one GPU, connected to the arbiter. A process has a session for each GPU that it
+// uses.
 struct Session {
   SessionId id;
   Slot slot = 0;
@@ -64,7 +65,8 @@ struct Tenant {
   std::uint32_t job = 0;   // number of the tenant's job if the job spans several nodes (gang.h);
                            // otherwise zero
   bool gang = false;       // a coordinator orders the tenant's turns, on all nodes of the job at once
-  bool unsettled = false;  // the memory of the gang may still grow; no two such gangs run at the same time
+  bool unsettled = false;  // the memory of the gang may still grow; no two such gangs run on a GPU at the
+                           // same time
   std::vector<Session*> sessions;     // in the order in which they connected
   std::optional<std::size_t> domain;  // index of the tenant's domain; none while no session is attached
 
@@ -91,9 +93,9 @@ struct Gpu {
 struct Domain {
   Slot slot = 0;  // index among the domains
   std::vector<Gpu*> gpus;
-  std::vector<Tenant*> tenants;  // sorted by id; if group() has merged domains, sorted only within each of
-                                 // the merged parts
-  Rules rules;                   // the rules of the first GPU of the domain, in the host's order
+  std::vector<Tenant*> tenants;  // sorted by id, unless group() has merged domains
+  Rules rules;                   // the rules of the domain's first GPU in the host's order, made stricter by
+                                 // deadlines, see find_domains()
   Nanoseconds due{};             // when the domain must be advanced next; zero: with the next event
   Nanoseconds advanced{};        // when the domain was last advanced
 };

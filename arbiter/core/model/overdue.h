@@ -11,8 +11,8 @@ namespace sharedgpu {
 struct Overdue {
   GpuUuid gpu;
   Nanoseconds since{};
-  // True: the tenant's processes on the GPU are stopped. False: one of these processes runs, and has yet to
-  // drain or to evict.
+  // True: the tenant's processes that others wait for are stopped. False: these processes are not stopped,
+  // and have yet to drain or to evict.
   bool stopped = false;
   bool evicts = false;  // the tenant has drained, and others wait only for its memory
 };

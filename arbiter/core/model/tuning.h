@@ -30,14 +30,14 @@ struct NodeTuning {
 
 struct Tuning {
   TurnRules turns;
-  // nullopt: the core waits without limit for a tenant that does not leave.
+  // nullopt: the core reports no overuse, and gives up no session that does not answer.
   std::optional<OveruseRules> overuse = {};
   // If others wait, a tenant loses its lease when it has been idle for a time between idle_release and
   // idle_cap. After long pauses, a shorter time suffices, see scheduler/idleness.h.
   Nanoseconds idle_release = std::chrono::milliseconds(5);
   Nanoseconds idle_cap = std::chrono::seconds(1);
-  // The length of the recovery period after a restart: the core waits for the sessions in the ledger before
-  // it promises any memory.
+  // The longest recovery period after a restart: the core waits for the sessions in the ledger before it
+  // promises any memory.
   Nanoseconds grace = std::chrono::seconds(2);
   // The time in which a session must carry out an order of the core, plus one second for each GiB that the
   // session has to move. If the session makes no progress in this time, the core stops waiting for the
@@ -50,14 +50,15 @@ struct Tuning {
   // If a session requests to pin memory in place while its turn ends, and the GPU lacks memory for that, the
   // request is refused after this time.
   Nanoseconds settle = kSettlePatience;
-  // Growth that waits only for host memory to be returned is refused after this time.
+  // Growth that waits only for host memory to be returned is refused after this time. While the session's
+  // turn ends, this time also replaces crowd_patience and first_surveys if it is shorter.
   Nanoseconds host_patience = std::chrono::seconds(3);
   // Growth that lacks room only because of processes without sessions is refused after this time. The time is
   // long, so that these processes can end and free their memory.
   Nanoseconds crowd_patience = std::chrono::minutes(1);
-  // The longest wait for the first survey after a recovery, and after a GPU gets its first session. Growth
-  // that lacks room only because a survey is still missing is refused after this time. Zero: there are no
-  // surveys.
+  // The longest wait for the first survey of a GPU after a recovery, after a GPU without sessions gets a
+  // session, and after a survey did not contain the GPU. Growth that lacks room only because a survey is
+  // still missing is refused after this time. Zero: there are no surveys.
   Nanoseconds first_surveys{};
   // A session that could not evict is asked again after this time.
   Nanoseconds stuck_retry = std::chrono::seconds(1);

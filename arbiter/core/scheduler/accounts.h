@@ -2,7 +2,7 @@
 // The accounts of tenants. A tenant's account is the GPU time by which the tenant lags behind its share. The
 // account is negative if the tenant has had more than its share.
 //
-// An ActivityInterval describes what a tenant does, and lasts until the tenant does something else. An
+// An ActivityInterval describes what a tenant does and its circumstances, and lasts until these change. An
 // account is computed when it is read, from this interval and the AccountRules of the tenant's policy
 // (lag_account.h). Not thread-safe.
 #pragma once
@@ -31,7 +31,7 @@ class Accounts {
   // this debt.
   void add(const Tenant& tenant, const Policy& policy);
   void add(const Gpu& gpu) { due_to_holders_.begin(gpu); }
-  // Call when the tenant's last process has ended. The tenant's debt is kept for a while; otherwise a job of
+  // Call when the tenant's last session has ended. The tenant's debt is kept for a while; otherwise a job of
   // many short processes could exceed its limit.
   void keep(const Tenant& tenant);
   // Returns true if this is another policy than before; the account then starts at zero, or with a debt that

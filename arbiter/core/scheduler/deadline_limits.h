@@ -2,13 +2,13 @@
 // The limits that one tenant's deadlines set for other tenants. Under policies with
 // EntitlementRules::deadlines, a tenant's reports of met and missed deadlines change the fraction of the time
 // that lower-priority tenants of its domain may have. A missed deadline halves the fraction, and a met
-// deadline raises it by a hundredth, like the congestion window of TCP (paper on CudaMon, section 3.4). So
+// deadline raises it by 0.01, like the congestion window of TCP (paper on CudaMon, section 3.4). So
 // the fraction oscillates around the largest value at which the deadlines are met.
 //
 // The values that a job has stated (Claims: priority, share, limit, deadline) are kept unchanged in
 // Tenant::stated. claims() returns these values as reduced by the deadlines of other tenants. A tenant that
 // reports nothing for a while limits no other tenant until it reports again. If a tenant has not had the GPU
-// since its last report, its new report changes no limit.
+// since its last report that was not ignored, its new report is ignored: it changes no limit.
 //
 // With Rules::by_threads, reports change the fraction of the GPU's threads that processes with a lower
 // priority get when they start. MPS sets this fraction once, at the start of a process, so the fraction is
@@ -53,12 +53,12 @@ class DeadlineLimits {
   void reset(const Tenant& tenant) { tenants_[tenant].claims = tenant.stated; }
   // Receives a tenant's report on its deadlines. Returns false if the report must not limit other tenants.
   bool report(const Tenant& tenant, const DeadlinesSeen& seen);
-  // Changes the limits of other tenants according to the report of `reporter`. Returns true if a limit has
-  // changed.
+  // Changes the limits of other tenants according to the report of `reporter`. Returns true if a limit on the
+  // time of a tenant has changed.
   bool apply(const Domain& domain, const Tenant& reporter, const DeadlinesSeen& seen);
   // Restores the stated Claims of each tenant for which no tenant of a higher priority has reported deadlines
-  // recently. With Rules::by_threads, restores the stated Claims of all tenants. Returns true if a limit has
-  // changed.
+  // recently. With Rules::by_threads, restores the stated Claims of all tenants. Also ends limits on threads
+  // for which no reports come any more. Returns true if a limit on the time of a tenant has changed.
   bool lift(const Domain& domain);
 
   // Returns the tenant's stated Claims, reduced by the limits that deadlines of others set.

@@ -31,7 +31,8 @@ class Estimates {
 
   // ---- events ----
 
-  // The tenant asks for the GPU, perhaps after a pause. `first`: no session of the tenant had asked before.
+  // The tenant asks for the GPU, perhaps after a pause. `first`: no session of the tenant was asking
+  // already.
   void on_want(const Tenant& tenant, bool first);
   void on_idle(const Session& session, Nanoseconds idle);
   void on_contended(const Session& session, bool contended);
@@ -41,7 +42,8 @@ class Estimates {
   // Call when the tenant is about to leave, before its phase changes.
   void on_leave(const Tenant& tenant);
   void forget_idleness(const Tenant& tenant);
-  // `released`: true if the tenant has left the running set because it was idle; false when it enters again.
+  // `released`: true if the tenant has left the running set because it was idle; false if it has left for
+  // another reason, or enters again.
   void set_released_idle(const Tenant& tenant, bool released) { tenants_[tenant].released_idle = released; }
   void on_open(const Tenant& tenant);
   void on_handoff(const Tenant& tenant, Nanoseconds took);
@@ -52,8 +54,8 @@ class Estimates {
   // expected_handoff() returns a guess from the tenant's size.
   Nanoseconds handoff(const Tenant& tenant) const { return tenants_[tenant].handoff; }
   Nanoseconds expected_handoff(const Tenant& tenant) const;
-  // A burst is the tenant's GPU time between two of its pauses. Returns a running mean over the bursts, at
-  // least the length of the current burst.
+  // A burst is the tenant's GPU time between two of its pauses, counted only while others wait. Returns a
+  // running mean over the bursts, at least the length of the current burst.
   Nanoseconds burst(const Tenant& tenant) const;
   Nanoseconds mean_burst(const Tenant& tenant) const { return tenants_[tenant].burst; }
   Nanoseconds used(const Tenant& tenant) const { return tenants_[tenant].used; }
@@ -69,11 +71,11 @@ class Estimates {
   struct TenantRow {
     Nanoseconds handoff{};
     bool handoff_is_first = false;  // only one handoff has been measured, so `handoff` is no mean yet
-    Nanoseconds used{};             // GPU time in the tenant's turns since its last pause
-    Nanoseconds burst{};            // running mean of `used` at the beginning of pauses; zero: unknown
-    Nanoseconds busy_since{};       // the time since which the tenant has held a lease while others wait
-    bool released_idle = false;     // the tenant has left because it was idle, and does not ask for the GPU
-    unsigned long_pauses = 0;       // number of long pauses in a row, see idleness.h
+    Nanoseconds used{};          // GPU time in the tenant's turns since its last pause, while others waited
+    Nanoseconds burst{};         // running mean of `used` at the beginning of pauses; zero: unknown
+    Nanoseconds busy_since{};    // the time since which the tenant has held a lease while others wait
+    bool released_idle = false;  // the tenant has left because it was idle, and does not ask for the GPU
+    unsigned long_pauses = 0;    // number of long pauses in a row, at most kMostLongPauses
   };
   struct SessionRow {
     Nanoseconds idle{};  // how long the session has been idle, by its last report; zero: not idle

@@ -3,9 +3,9 @@
 //
 // The length of a pause is not known in advance. Suppose that the arbiter waits for the duration of a handoff
 // before it ends the turn. Then it loses at most twice the time that it would lose if it knew the length of
-// the pause. A pause is long if it is longer than two handoffs: to another tenant and back. A long pause is
-// often followed by another long pause, so each long pause in a row halves the time for which the arbiter
-// waits. A shorter pause restores the full time. Pure.
+// the pause. A pause is long if it lasts at least as long as two handoffs: to another tenant and back. A long
+// pause is often followed by another long pause, so each long pause in a row halves the time for which the
+// arbiter waits. A shorter pause restores the full time. Pure.
 #pragma once
 
 #include <algorithm>

@@ -17,14 +17,14 @@ struct ActivityInterval {
   Nanoseconds turn{};     // length of a turn
   bool comes_in = false;  // the tenant is entering, and other tenants wait
   bool overuses = false;  // the tenant has a lease although its turn is over
-  unsigned holders = 1;   // number of tenants on the tenant's GPUs that have a lease or are entering
-  double share = 1;       // the tenant's fraction of the domain's time; zero while no other tenant waits
+  unsigned holders = 1;   // number of tenants of the tenant's domain that have a lease or are entering
+  double share = 1;       // the tenant's fraction of the domain's time; zero while no tenant waits
   bool counted = false;   // some tenants have to take turns, as memory is short or a tenant is exclusive
   bool holds = false;     // the tenant has a lease
   unsigned leases = 0;    // number of tenants with a lease in the tenant's domain
   // The fraction of the GPU's time that shares() gives to this tenant among the tenants that have or want a
   // lease on this GPU. If the tenant uses several GPUs: the smallest of these fractions. In a pause, `due`
-  // keeps its last value.
+  // keeps its last value. Zero while the tenant neither pauses nor competes for time (Accounts::Stake).
   double due = 0;
   // The sum of `due` of all tenants that have a lease on the same GPU; if the tenant uses several GPUs, the
   // smallest of these sums.

@@ -190,8 +190,9 @@ bool Overuse::others_wait(const Tenant& tenant) const {
                      [&](const Session* session) { return attached(session) && others_want(*session->gpu); });
 }
 
-// Returns true if the memory of the stopped process leaves no room for a waiting tenant. False if enough
-// memory is free, so that other tenants have their turns beside the stopped process.
+// Returns true if the memory of the session's stopped process leaves no room for a waiting tenant. False if
+// enough memory is free, so that other tenants have their turns beside the stopped process, or if Slurm has
+// suspended the process.
 bool Overuse::keeps_out_others(const Session& stopped, const Residencies& at, Obstacles& obstacles) const {
   if (presence_.suspended(stopped) || memory_.kept_by_stop(stopped, at[stopped]) == Bytes{}) return false;
   auto known = obstacles.find(stopped.gpu);

@@ -19,7 +19,9 @@
 // others wait for the tenant. With OnOveruse=cancel the core repeats the notification, since the tenant may
 // start new processes.
 //
-// Overuse does not change which tenants run. It only makes the core notify the daemon. Not thread-safe.
+// Overuse does not change which tenants run. It makes the core notify the daemon, and while the daemon ends
+// the tenant, new sessions of the tenant get no single submissions (TurnMachine::submit_once()). Not
+// thread-safe.
 #pragma once
 
 #include <array>
@@ -91,8 +93,9 @@ class Overuse {
     Nanoseconds lasted{};                      // all time that counted as overuse
     std::array<Nanoseconds, kClocks> spare{};  // for each Clock, the remaining time that does not count
     Bytes owed;  // at the last check: memory that the tenant had to evict outside its turn
-    std::optional<Nanoseconds> calm_since = {};  // the time since which no tenant of the domain has waited
-    bool noted = false;                          // the note has been sent
+    std::optional<Nanoseconds> calm_since = {};      // the time since which no other tenant on this
+                                                     // tenant's GPUs has waited
+    bool noted = false;                              // the note has been sent
     std::map<GpuUuid, Nanoseconds> next_response{};  // when the response after MaxOveruse is requested next;
                                                      // max(): never
 

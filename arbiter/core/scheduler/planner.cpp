@@ -147,8 +147,8 @@ bool Planner::is_in_line(const Tenant& tenant, bool everybody_fits) const {
          (scheduler_.selection().disturbs_nobody(tenant) || (everybody_fits && memory_.complete(tenant)));
 }
 
-// Sorts the waiting tenants: first gangs whose turn has begun on other nodes, then tenants that must be
-// recalled for their host memory, then all others as the policy ranks them.
+// Sorts the waiting tenants: first gangs that their coordinators have ordered to enter, then tenants that
+// must be recalled for their host memory, then all others as the policy ranks them.
 void Planner::line_up() {
   const bool everybody_fits = scheduler_.selection().everybody_fits();
   std::vector<InLine> line;
@@ -224,10 +224,10 @@ bool Planner::stays_for(const Tenant& member, const Tenant& waiter) const {
 // Returns true if the member may leave to make room for the waiting tenant. This is the case if the member is
 // idle or yields its turn, if the turn is over and the policy does not extend the member's turn, or if the
 // policy lets the waiting tenant preempt the member. For a recall, every member may leave unless stays_for()
-// is true. If the waiting tenant belongs to a gang whose turn has begun on other nodes, every member may
+// is true. If the coordinator of the waiting tenant's gang has ordered the gang to enter, every member may
 // leave, with one exception. A member that is entering stays if its gang has waited longer than the waiting
-// tenant's gang. But even such a member may leave if a process on another node cannot drain without the
-// waiting tenant.
+// tenant's gang. But even such a member may leave if a process on another node may be unable to drain
+// without the waiting tenant.
 bool Planner::may_leave(const Candidate& member, const Candidate& waiter) const {
   if (gangs_.must_enter(*waiter.tenant))
     return !member.tenant->gang || turns_.phase_of(*member.tenant) == Phase::running ||

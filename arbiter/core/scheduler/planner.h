@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The planner of running sets. One pass over a domain finds, move by move, the running set that the policy
-// prefers among those that fit. The planner changes nothing: the core carries out each Move before it asks
-// for the next. core/advance.cpp lists all reasons for which a tenant leaves the running set.
+// prefers among those that fit. The planner itself changes no running set: the core carries out each Move
+// before it asks for the next. core/advance.cpp lists all reasons for which a tenant leaves the running set.
 #pragma once
 
 #include <optional>
@@ -49,8 +49,8 @@ class Planner {
     Scheduler::Turn turn;
     std::vector<Candidate> members;  // in the order in which they would leave
     bool preemptible = true;         // false if the policy lets no waiting tenant preempt a member
-    // True while no member of the new running set runs: no tenant may then overtake a tenant that has waited
-    // for long.
+    // True while no member of the running set runs, and the set has members or a tenant is leaving soon
+    // (Scheduler::is_leaving_soon()): no tenant may then overtake a tenant that has waited for long.
     bool nobody_passes = false;
     // True: the memory that tenants free when they leave is reserved for a member that has waited for long.
     bool is_kept_free = false;
@@ -91,13 +91,15 @@ class Planner {
   // since then do not enter before the waiting tenant. Otherwise two of these tenants could alternate
   // forever, each entering while the other one drains.
   std::optional<Nanoseconds> passed_since_;
-  // The gangs for which this pass has found room on this node, eldest first; see offer().
+  // The gangs for which this pass has found room on this node, or has asked other gangs to leave; see
+  // offer().
   std::vector<const Tenant*> gangs_before_;
   // True if memory is kept for a waiting tenant until gangs have left, or for the next turn of a gang. While
   // this is true, no other tenant makes members leave.
   bool is_held_ = false;
   bool moved_ = false;    // next() has returned a move, so the running set has changed
-  bool extends_ = false;  // the policy gives a member another turn
+  bool extends_ = false;  // a member stays although the turn is over, for example because the policy gives
+                          // it another turn
 };
 
 }  // namespace sharedgpu

@@ -341,7 +341,7 @@ bool Scheduler::yields(const Tenant& tenant) const {
 // A recall does not wait for the end of the turn, since the host memory is needed at once. A tenant that is
 // short of host memory reports this every second. The report may be false, or the tenant may have caused the
 // shortage itself. So a tenant is recalled again only after a pause, even if it has new processes. After each
-// recall, other tenants have the GPU for at least as long as the recall took.
+// recall, no tenant of the domain is recalled for as long as that recall took.
 bool Scheduler::must_recall(const Tenant& tenant) const {
   const auto is_short = [this](const Session* session) {
     const auto& said = host_short_[*session];

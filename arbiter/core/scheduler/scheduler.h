@@ -51,7 +51,7 @@ class Scheduler {
 
   // ---- events ----
 
-  // A session asks for the GPU. `first`: no session of the session's tenant had asked before.
+  // A session asks for the GPU. `first`: no session of the session's tenant was asking already.
   void on_want(const Session& session, bool first, bool host_short);
   void on_waiting(const Tenant& tenant) { tenants_[tenant].waiting_since = effects_.now(); }
   void on_idle(const Session& session, Nanoseconds idle) { estimates_.on_idle(session, idle); }
@@ -79,8 +79,8 @@ class Scheduler {
   // ---- advancing a domain ----
 
   void set_turn_length(const Domain& domain, const Residencies& at);
-  // Returns true if a turn may have to end for other tenants, so that tenants must limit the work that they
-  // queue.
+  // Returns true if a turn may have to end, for other tenants or because an exclusive tenant has a limit on
+  // its time, so that tenants must limit the work that they queue.
   bool oversubscribed(const Domain& domain, const Residencies& at);
   void update_accounts(const Domain& domain, bool contended, bool oversubscribed);
   // Wakes the core when the turn is over or may be preempted, or when a tenant has used up its limit. Returns
@@ -113,7 +113,7 @@ class Scheduler {
   // Returns true if the tenant is leaving, and is expected to have left soon enough that others should wait
   // for it.
   bool is_leaving_soon(const Tenant& tenant) const;
-  // Returns true if the tenant is leaving, and its gates closed less than MaxOveruse ago.
+  // Returns true if the tenant has had the GPU and is leaving, and its gates closed less than MaxOveruse ago.
   bool may_leave_yet(const Tenant& tenant) const;
   // Returns true during a recall of the tenant.
   bool recalled(const Tenant& tenant) const;
@@ -133,7 +133,8 @@ class Scheduler {
  private:
   struct Row {
     Nanoseconds waiting_since{};
-    Nanoseconds waited{};    // how long the tenant had waited when it was chosen for the running set
+    Nanoseconds waited{};    // how long the tenant had waited when it was chosen for the running set; zero
+                             // after another turn (on_another_turn())
     Nanoseconds elapsed{};   // the used part of the tenant's preempted turn; the tenant gets the rest later
     bool preempted = false;  // the tenant's turn was preempted
     bool yields = false;     // the tenant ends its present turn early
@@ -175,8 +176,8 @@ class Scheduler {
   // When the session last reported that its job needs the host memory in which its evicted contents are kept.
   Table<Session, std::optional<Nanoseconds>> host_short_;
   Table<Domain, Facts> facts_;
-  // Each tenant's last recall. An entry is kept as long as it delays recalls of other tenants, even if the
-  // recalled tenant has ended.
+  // Each tenant's last recall. An entry is kept as long as it delays recalls, of this tenant or of other
+  // tenants, even if the recalled tenant has ended.
   std::map<TenantId, Recall> recalls_;
   Table<Gpu, TenantId> recalled_last_;  // the tenant that was last recalled in the GPU's domain
 };

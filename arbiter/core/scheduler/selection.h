@@ -4,8 +4,8 @@
 // evict.
 //
 // The needs of each session are computed once, in begin(), so the cost of choosing or dropping a tenant does
-// not depend on the number of tenants. A selection becomes invalid when a tenant enters or leaves the running
-// set. Not thread-safe.
+// not depend on the number of tenants. A selection becomes invalid when the state of the core changes, for
+// example when a tenant enters or leaves the running set. Not thread-safe.
 #pragma once
 
 #include <functional>
@@ -37,7 +37,8 @@ class Selection {
 
   // Returns true if the chosen tenants fit on all GPUs of the domain.
   bool fits() const;
-  // Returns true if the chosen tenants fit together on those GPUs on which `tenant` needs memory.
+  // Returns true if the chosen tenants may run at the same time on all GPUs of `tenant`, and their memory
+  // fits on those GPUs on which `tenant` needs memory.
   bool fits(const Tenant& tenant) const;
   // Returns true if all tenants of the domain fit together.
   bool everybody_fits() const;

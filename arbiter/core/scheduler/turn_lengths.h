@@ -14,7 +14,7 @@ namespace sharedgpu {
 // The values of one tenant from which the length of turns is computed.
 struct TurnDemand {
   bool waits = false;
-  bool takes_turns = false;  // the tenant waits, or has the GPU
+  bool takes_turns = false;  // the tenant waits, enters, runs, or leaves without having been revoked
   Nanoseconds measured{};    // mean duration of the tenant's handoffs; zero: none measured yet
   Nanoseconds expected{};    // `measured`, or a guess from the tenant's size if nothing was measured
 };
@@ -34,8 +34,9 @@ class TurnLengths {
   const TurnLength& of(const Gpu& gpu) const { return gpus_[gpu].turn; }
   // The number of running sets that would take turns if all tenants wanted to run.
   unsigned sets(const Domain& domain) const { return domains_[domain].sets; }
-  // The mean over the running sets that take turns. The value of a set is the longest measured handoff to one
-  // of its tenants; sets without one are left out. Zero if no handoff was measured yet.
+  // The mean over the running sets of the GPU's domain that take turns, as of the last update that had a
+  // measured handoff. The value of a set is the largest TurnDemand::measured of its tenants; sets without a
+  // measured handoff are left out. Zero if no handoff was measured yet.
   Nanoseconds handoff(const Gpu& gpu) const { return gpus_[gpu].handoff; }
 
  private:

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tenants of jobs that span nodes: the orders of their coordinators, and the reports of this node.
 //
-// A tenant of a gang begins or ends a turn only when the coordinator's order comes. In each advance of the
-// domain, the planner decides again whether it offers the tenant a turn, and whether it asks the coordinator
-// to end the tenant's turn. A tenant with Tenant::gang == false needs no order: its job has one node, or no
-// coordinator orders the turns of its job. One thread at a time.
+// A tenant of a gang begins or ends a turn only when the coordinator's order comes, with one exception: it
+// may leave the running set without an order if TurnMachine::may_leave_unasked() is true. In each advance of
+// the domain, the planner decides again whether it offers the tenant a turn, and whether it asks the
+// coordinator to end the tenant's turn. A tenant with Tenant::gang == false needs no order: its job has one
+// node, or no coordinator orders the turns of its job. One thread at a time.
 #pragma once
 
 #include "arbiter/core/model/effects.h"
@@ -30,7 +31,7 @@ class Gangs {
   // Like end(), but begin() does not clear the request. It lasts until the tenant begins to leave the running
   // set.
   void end_for_good(const Tenant& tenant) { rows_[tenant].broken = true; }
-  // Records that the tenant was allowed all single submissions that the order asks for.
+  // Records that the tenant owes none of the single submissions that the order asks for any more.
   void note_steps(const Tenant& tenant) { rows_[tenant].steps = rows_[tenant].order.steps; }
   void settle(const Tenant& tenant) { rows_[tenant].settled = true; }
   // Call when the tenant enters the running set.
@@ -91,8 +92,8 @@ class Gangs {
     return tenant.gang && rows_[tenant].ordered && !rows_[tenant].order.possible &&
            !says(tenant, GangCommand::wait);
   }
-  // Returns true if the tenant's job spans nodes that are not known to reach each other. Such a tenant has no
-  // turns, or has turns on this node that no coordinator orders.
+  // Returns true if the tenant's job spans nodes that are not known to reach each other. Such a tenant begins
+  // no turn, or has turns on this node that no coordinator orders.
   bool is_apart(const Tenant& tenant) const {
     return tenant.job != 0 && (!tenant.gang || !rows_[tenant].ordered || !rows_[tenant].order.possible);
   }
@@ -115,7 +116,8 @@ class Gangs {
   struct Row {
     GangOrder order;
     bool ordered = false;  // the coordinator's order, stored in `order`, has come
-    // the tenant has entered without an order, and has had processes on this node all the time since
+    // the tenant has entered without an order, or was not out when its nodes lost contact; no order has come
+    // since then, and the tenant has had processes on this node all the time
     bool entered_apart = false;
     // The time at which Slurm started the job; max() while a coordinator orders the job's turns.
     Nanoseconds started = Nanoseconds::max();

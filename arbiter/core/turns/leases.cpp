@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leases. While a tenant holds a lease on a GPU, each of its steps with a session on this GPU holds a lease.
+// Leases. While a tenant runs, each of its steps with a session on a GPU holds a lease on this GPU.
 // Each step's lease has its own entry in the lease book. Each grant and each release is an action for the
 // ledger.
 #include <algorithm>

@@ -4,9 +4,9 @@
 //
 // Out: gates are closed and all sessions have drained; the tenant's memory may be evicted. Entering: the
 // tenant is chosen for the running set, and its memory is being restored. Running: gates are open. Leaving:
-// gates are closed, Revoke was sent, and some of the tenant's sessions have not drained. TurnMachine changes
-// phases in enter(), open(), leave(), finish_leaving() and, after a restart of the arbiter, recover() and
-// revoke_returned().
+// gates are closed, Revoke was sent, and sessions of the tenant, or of its gang on other nodes, have not
+// drained. TurnMachine changes phases in enter(), open(), leave() and finish_leaving(), after a restart of
+// the arbiter in recover(), and for a session that has reconnected in revoke_returned().
 #pragma once
 
 #include <variant>
@@ -24,9 +24,9 @@ struct Entering {
   Nanoseconds elapsed{};     // the part of its own turn that the tenant used before it was preempted, else 0
   bool leads = false;        // the turn begins for this tenant; other members join it
   bool preempts = false;     // the tenant preempts others; members that stay continue their turn
-  // The arbiter awaits a tenant while a session may restore all of its memory and is not ready.
-  // `awaited_since`: the start of the current wait; empty if there is none. `awaited`: the sum of the earlier
-  // waits.
+  // The arbiter awaits a tenant while a session may restore all of its memory and is not ready. `awaited`:
+  // the time for which the arbiter had awaited the tenant at the last call of await_ready(). `awaited_since`:
+  // the time of this call; empty if the arbiter did not await the tenant then.
   std::optional<Nanoseconds> awaited_since = {};
   Nanoseconds awaited{};
 };
@@ -41,13 +41,14 @@ struct Running {
 struct Leaving {
   // The time from which drained sessions may submit once more; see stepping.cpp.
   Nanoseconds step_at{};
-  Nanoseconds step_pause{};  // the minimum time between a Released and the next submission
-  Nanoseconds step_took{};   // the longest time from a submission to the next Released
+  Nanoseconds step_pause{};  // the minimum time from a Released or a single submission to the next submission
+  Nanoseconds step_took{};   // the longest time from `stepped_at` to the next Released, while a session was
+                             // allowed a single submission
   Nanoseconds stepped_at{};  // the last time at which a session was allowed a single submission, or drained
   // the last time at which a session was allowed to submit, or resumed from a stop
   Nanoseconds could_submit_at{};
   bool revoked = false;        // the lease was revoked without an answer from the tenant's processes
-  bool but_newcomers = false;  // a drained session may submit only if its gate has been open before
+  bool but_newcomers = false;  // a drained session may submit only if it has run before (has_run)
 };
 
 using TenantPhase = std::variant<Out, Entering, Running, Leaving>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Presence: tells which processes cannot answer. A process cannot answer if it is stopped (by Slurm's
-// suspend, by Ctrl-Z or by a debugger) or if Slurm has announced its suspension.
+// Presence: tells which processes cannot answer since they are stopped (by Slurm's suspend, by Ctrl-Z or by a
+// debugger), and which tenants Slurm is about to suspend.
 //
 // A stopped process sends nothing, so its state is polled when an answer is overdue. While a tenant runs and
 // others wait, no answer is overdue, but the tenant has to leave if all of its processes are stopped. So the
@@ -43,19 +43,21 @@ class Presence {
   bool frozen(const Session& session) const { return sessions_[session].frozen; }
   // Returns true if one of the tenant's processes is stopped.
   bool frozen(const Tenant& tenant) const { return tenants_[tenant].frozen > 0; }
+  // Returns true if Slurm has announced a suspension less than Tuning::suspend_notice ago, and has not ended
+  // it.
   bool suspending(const Tenant& tenant) const { return tenants_[tenant].suspended_until > effects_.now(); }
   // Returns true if Slurm has announced a suspension and has not ended it.
   bool suspended(const Tenant& tenant) const { return tenants_[tenant].suspended; }
-  // Returns true if Slurm has suspended the session's process: Slurm has announced the suspension, or a poll
-  // has found that root has stopped the process.
+  // Returns true if Slurm has suspended the session's process: the process is stopped, and Slurm has
+  // announced the suspension, or a poll has found that root has stopped the process.
   bool suspended(const Session& session) const {
     return found_suspended(session) || (frozen(session) && suspended(*session.tenant));
   }
   bool found_suspended(const Session& session) const {
     return frozen(session) && sessions_[session].suspended;
   }
-  // Returns true if the tenant could not use a turn: Slurm has announced its suspension, or one of its
-  // processes is stopped.
+  // Returns true if the tenant could not use a turn: suspending() is true, or one of its processes is
+  // stopped.
   bool absent(const Tenant& tenant) const { return suspending(tenant) || frozen(tenant); }
 
  private:
@@ -69,7 +71,7 @@ class Presence {
   struct TenantRow {
     bool suspended = false;
     Nanoseconds suspended_until{};
-    unsigned frozen = 0;  // stopped sessions
+    unsigned frozen = 0;  // number of sessions whose process is stopped
     // time of the last poll by poll_in_turn(); before the first poll: the time of the first call
     Nanoseconds polled = kNever;
     std::size_t in_turn = 0;  // number of polls by poll_in_turn()

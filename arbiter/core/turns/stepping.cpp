@@ -20,8 +20,8 @@ bool TurnMachine::still_drains(const Tenant& tenant) const {
                      [this](const Session* session) { return drains(*session); });
 }
 
-// Returns true if other sessions of the tenant, which still drain, may wait on the GPU for a further
-// submission of this session.
+// Returns true if sessions of the tenant's job that still drain, if there are any, may wait on the GPU for a
+// further submission of this session.
 bool TurnMachine::may_block_peers(const Session& session) const {
   const Tenant& tenant = *session.tenant;
   const SessionRow& its = sessions_[session];

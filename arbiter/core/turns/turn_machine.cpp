@@ -103,8 +103,8 @@ void TurnMachine::enter(const Domain& domain, const Tenant& tenant, const Entry&
                        .elapsed = entry.elapsed,
                        .leads = entry.leads,
                        .preempts = entry.preempts};
-  // A Restore message tells a session its epoch and the memory that it may have on the GPU. A tenant that has
-  // never had memory needs no Restore: Welcome has told its sessions the tenant's first epoch.
+  // A Restore message tells a session its epoch and the memory that it may have on the GPU. In its first
+  // turn, a tenant without swappable memory needs no Restore: Welcome has told its sessions the first epoch.
   const auto is_fresh = [&](const Session* session) {
     const SessionBook& book = memory_.of(*session);
     return !attached(session) ||

@@ -21,7 +21,9 @@ namespace sharedgpu {
 
 // The state of the turn of a domain's running set.
 struct TurnState {
-  const Tenant* leader = nullptr;  // the tenant for which the turn began; null: the running set is empty
+  // The tenant for which the turn began; if it has left, another member of the running set. Null: the running
+  // set is empty.
+  const Tenant* leader = nullptr;
   Nanoseconds began{};
   bool begun = false;  // false while no tenant runs, or while the leader is still entering
 };
@@ -29,7 +31,7 @@ struct TurnState {
 // The contents of a session's lease page, except for its gate.
 struct PageState {
   bool contended = false;       // other tenants wait for the GPU
-  bool oversubscribed = false;  // the footprints on the session's GPU do not fit together
+  bool oversubscribed = false;  // a turn may have to end, see Scheduler::oversubscribed()
   Nanoseconds queue{};          // the backlog limit while oversubscribed; zero: the default
   Nanoseconds turn_ends{};      // zero: none
 };
@@ -66,8 +68,8 @@ class TurnMachine {
   // Call when a new session has attached to its GPU. The session has no memory yet, so it shares its tenant's
   // lease at once.
   void attach(const Session& session);
-  // Returns true if the session has connected outside its tenant's turns, and has not been allowed to submit
-  // or restore anything.
+  // Returns true if the attached session has not been allowed to submit or restore anything, and its tenant
+  // is not in the running set.
   bool is_newcomer(const Session& session) const;
   // Opens the gate of a reconnected session before the session maps its lease page, so that its lease
   // continues without a pause.
@@ -79,18 +81,19 @@ class TurnMachine {
   void mark_returned(const Session& session);
   void revoke_returned(const Session& session);
   // Call note_end() before a session is removed, and detach() afterwards. `lease`: the lease of the removed
-  // session; other sessions may still hold it.
+  // session, which other sessions may still hold; nullopt: the session was not attached.
   void note_end(const Session& session);
   void detach(const Tenant& tenant, const std::optional<LeaseKey>& lease);
-  // Ends the tenant's turn once every session has drained, on all nodes of its job.
+  // Ends the tenant's turn if all of its sessions have drained, and no other node of its job may need further
+  // submissions of the tenant (may_finish()).
   void finish_leaving(const Tenant& tenant);
   // Returns true if a gang's tenant may leave without an order, to make room for jobs that run on this node
   // alone. This is the case if the gang is in a turn, its nodes are out of contact, the tenant is not
-  // running, and no other job on several nodes is on its GPUs. The tenant then leaves as soon as it has
-  // drained.
+  // running, and no other job on several nodes is in a turn, or leaves its turn, on the tenant's GPUs. The
+  // tenant then leaves as soon as it has drained.
   bool may_leave_unasked(const Tenant& tenant) const;
   void forget_leases(TenantId tenant) { leases_.forget(tenant); }
-  // Ends those of the tenant's leases from the ledger whose sessions have not reconnected.
+  // Ends those of the tenant's leases from the ledger whose sessions have not reconnected, or have ended.
   void end_lost_leases(const Tenant& tenant);
   void end_recovery(const Tenant& tenant) { tenants_[tenant].resuming = false; }
 
@@ -102,8 +105,8 @@ class TurnMachine {
     Nanoseconds elapsed{};
   };
   void enter(const Domain& domain, const Tenant& tenant, const Entry& entry);
-  // Takes the tenant out of the running set. Returns false if the tenant is out at once, because none of its
-  // sessions was sent a Restore.
+  // Takes the tenant out of the running set. Returns false if the tenant was entering, and is out at once
+  // because none of its sessions was sent a Restore.
   bool leave(const Tenant& tenant);
   bool may_open(const Tenant& tenant) const { return is_ready(tenant) && gangs_.may_open(tenant); }
   // Opens the tenant's gates. If a turn begins and memory was moved for it, returns the duration of the
@@ -116,7 +119,8 @@ class TurnMachine {
   Nanoseconds await_ready(const Tenant& tenant, bool awaited);
   // Call if the arbiter did not run for `standstill`: await_ready() does not count this time.
   void pass_over(const Model& model, Nanoseconds standstill);
-  // Ends the lease of a tenant whose processes are stopped, or do not answer and have nothing on the GPU.
+  // Ends the lease of a leaving tenant if its processes that have not drained are stopped, or do not answer
+  // and have nothing on the GPU.
   void take_lease_of_absent(const Tenant& tenant);
   void lend_to_returned(const Tenant& tenant);
   void submit_once(const Tenant& tenant, bool but_newcomers);
@@ -124,7 +128,8 @@ class TurnMachine {
 
   // ---- what sessions say ----
 
-  // accepts() returns false if the session sent the message before it had received the last Revoke or Step.
+  // accepts() returns false if the message belongs to an earlier turn, or the session sent it before it had
+  // received the last Revoke or Step.
   bool accepts(const Session& session, const Ready& ready) const;
   bool accepts(const Session& session, const Released& drained) const;
   void on_drained(const Session& session, bool wants);
@@ -170,8 +175,8 @@ class TurnMachine {
   bool returned(const Session& session) const { return sessions_[session].unknown_since.has_value(); }
   bool drain_confirmed(const Session& session) const { return is_drained(sessions_[session].drain); }
   const PageState& page(const Session& session) const { return sessions_[session].page; }
-  // Returns true if an answer of the session may be overdue. True for all attached sessions of a tenant that
-  // is stopped or about to be, so that they are polled.
+  // Returns true if the session's process is to be polled: an answer of the session is awaited, the tenant
+  // runs while others wait, or the tenant is stopped or about to be (Presence::absent()).
   bool owes_answer(const Session& session) const;
 
   TurnState turn_of(const Domain& domain) const;
@@ -190,17 +195,19 @@ class TurnMachine {
     bool resuming = false;  // the lease is from the ledger; sessions of the tenant may be about to reconnect
     unsigned wanting = 0;   // number of sessions that want the GPU
     Nanoseconds gates_closed{};
-    Nanoseconds last_ran{};  // when the tenant last held a lease
+    Nanoseconds last_ran{};  // when the tenant's last lease ended
     Nanoseconds last_drain{};
   };
   struct SessionRow {
     bool gate_open = false;
-    bool has_run = false;  // the session's gate has been open, or may have been open under an earlier arbiter
+    // The session's gate has been open, or may have been open before the session reconnected; or the session
+    // was allowed a single submission.
+    bool has_run = false;
     bool wants = false;
     Drain drain = Drain::draining;
     Epoch epoch;              // the last epoch that was sent to the session
     std::uint64_t order = 0;  // number of the last Revoke or Step
-    // when the session reconnected, if it may be at work; empty again when it has drained
+    // when the session reconnected, if it may be at work; empty again when it has drained or is given up
     std::optional<Nanoseconds> unknown_since;
     PageState page;
   };
@@ -242,7 +249,8 @@ class TurnMachine {
   std::uint64_t last_order_;  // number of the last Revoke or Step; begins above those of earlier arbiters
   Table<Tenant, TenantRow> tenants_;
   Table<Session, SessionRow> sessions_;
-  Table<Gpu, Nanoseconds> drained_at_;  // when a tenant last ended a turn on the GPU
+  Table<Gpu, Nanoseconds> drained_at_;  // when a tenant last ended a turn on the GPU, or a
+                                        // session that had not drained last ended there
   Residencies residencies_;
 };
 
