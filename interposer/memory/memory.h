@@ -4,9 +4,9 @@
 // An allocation keeps its address range until it is freed. Its handles have device memory only while they are
 // neither evicted nor away. Other parts of the interposer use the memory through four interfaces: the
 // wrappers of driver calls use Allocator and Pinning, the service thread uses ReportSource, the turn thread
-// uses TurnMemory. evict() and restore() are called only while the gate is closed and every context is
-// drained. All functions return driver error codes and never throw. No function waits for the arbiter while
-// it holds a lock that evict() needs.
+// uses TurnMemory. evict() is called only while the gate is closed and every context is drained. restore()
+// may also be called during a turn, while work of the process runs. All functions return driver error codes
+// and never throw. No function waits for the arbiter while it holds a lock that evict() needs.
 #pragma once
 
 #include <cuda.h>
@@ -61,8 +61,8 @@ class Books {
     bool pinned = false;  // the memory could not be evicted, so a limit on host memory is not the reason
   };
   virtual void refused(const Refusal&) {}
-  // Reports shrinking, and progress of evict() and restore(). Does not wait for an answer. `stuck`: an
-  // eviction has failed.
+  // Reports the present use(): after shrinking, after a change of the contexts' size, and during evict() and
+  // restore(). Does not wait for an answer. `stuck`: an eviction has failed.
   virtual void report(bool stuck) = 0;
   // Returns true if a stream of this process is being captured. No thread of the interposer may then
   // synchronize.
@@ -124,8 +124,9 @@ class Allocator {
   // returns; otherwise the next restore() backs it.
   virtual CUresult allocate(CUdeviceptr* address, Bytes size) = 0;
   // Frees memory from allocate(). Waits for the GPU as cuMemFree does. During a stream capture, does not
-  // wait: the memory is released later, when the GPU is idle, a turn ends, or memory is short. Returns
-  // CUDA_ERROR_INVALID_VALUE if the memory has been freed already, nullopt if allocate() did not return it.
+  // wait: the memory is released later, when the GPU is idle, a turn ends, or memory is short. Memory that
+  // another process has open is released later, too. Returns CUDA_ERROR_INVALID_VALUE if the memory has been
+  // freed already but is not yet released, nullopt if the backend has no allocation at `address`.
   virtual std::optional<CUresult> free(CUdeviceptr address) = 0;
   // Does the same as free() for memory that no GPU work uses, but does not wait. If the driver would wait for
   // the GPU, the memory is released later.
@@ -151,7 +152,7 @@ class Pinning {
 
   // pin() and unpin() count growth and shrinking of pinned memory on this GPU: arrays, pools, and memory of
   // cuMemCreate that cannot be swapped. pin() first asks the arbiter. It fails if the arbiter refuses, or if
-  // the total would exceed kLargestAllocation.
+  // the pinned memory would exceed kLargestAllocation.
   virtual CUresult pin(Bytes size) = 0;
   virtual void unpin(Bytes size) = 0;
   // Counts and reports growth that has already happened; does not wait.
@@ -167,8 +168,9 @@ class Pinning {
   // is freed, and counts as pinned. The bytes must lie in one allocation, or in one mapping that the program
   // has made itself. Waits for the arbiter. If the backend never moves memory, does nothing and returns
   // CUDA_SUCCESS. Returns CUDA_ERROR_NOT_READY if a part of the memory is not on the GPU, or if to_merge()
-  // returns a range. Returns CUDA_ERROR_OUT_OF_MEMORY if the arbiter refuses to pin this amount, and
-  // CUDA_ERROR_INVALID_VALUE if the bytes do not lie in one allocation or mapping.
+  // returns a range. Returns CUDA_ERROR_OUT_OF_MEMORY if the arbiter refuses to pin this amount,
+  // CUDA_ERROR_INVALID_VALUE if the bytes do not lie in one allocation or mapping, and
+  // CUDA_ERROR_NOT_SUPPORTED if the backend cannot pin memory in place.
   virtual CUresult settle(CUdeviceptr /*address*/, Bytes /*size*/) { return CUDA_SUCCESS; }
   // The range around `address` that must become one handle before settle() can pin a part of it; nullopt if
   // there is none. Only memory that the program has created for export must be one handle.
@@ -213,7 +215,7 @@ class TurnMemory {
   virtual ~TurnMemory() = default;
 
   // Sets the resident limit, which the arbiter sends with Verdict, Restore, Step and Evict. Thread-safe, even
-  // during evict() and restore(), which use the newest value.
+  // during evict() and restore(), which use the newest value. allowed() is thread-safe, too.
   virtual void set_allowed(Bytes allowed) = 0;
   virtual Bytes allowed() const = 0;
 
@@ -234,8 +236,8 @@ class TurnMemory {
   // is not on the GPU, and otherwise an error. After an error some memory may be evicted; restore() brings it
   // back.
   virtual CUresult merge(CUdeviceptr /*address*/) { return CUDA_SUCCESS; }
-  // Prepares for evictions that need `size` bytes of host memory at once. `sharers` sessions of the job, this
-  // one included, may allocate host memory at the same time. Thread-safe; does not wait.
+  // Prepares for evictions that need `size` bytes of host memory at once. Up to `sharers` sessions of the
+  // job, this one included, may allocate host memory at the same time. Thread-safe; does not wait.
   virtual void prepare_host(Bytes /*size*/, unsigned /*sharers*/) {}
   // Maintenance, several times a second, whether the gate is open or closed: carries out deferred frees if
   // the GPU is idle.
