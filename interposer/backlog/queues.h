@@ -43,8 +43,8 @@ class Queue {
   const StreamPlace place_;
   std::mutex mutex_;
   Ahead ahead_;
-  Nanoseconds submitted_{};      // time of the last submission while the end of the turn was known
-  Nanoseconds looked_{};         // the last time that all passed fences were removed
+  Nanoseconds submitted_{};      // time of the last wait_for_room() while the end of the turn was known
+  Nanoseconds looked_{};         // when passed fences were last removed while the end of the turn was known
   std::vector<FencePtr> marks_;  // the recorded fences that had not passed at the last poll, the oldest first
 };
 

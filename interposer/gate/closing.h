@@ -70,7 +70,7 @@ void open_for_good(PageSlot slot = {});
 // 40 ms, 90 ms... after that time.
 std::uint32_t grace(Nanoseconds elapsed);
 
-// Forgets the lease. Call this in the child of a fork, which has no lease.
+// Forgets the listener given to arm(). Call this in the child of a fork, which has no session.
 void forget_lease();
 
 // The functions below are called by a thread that is about to enter; see gate.cpp.

@@ -32,8 +32,9 @@ bool wanted();
 // yet.
 Nanoseconds let_in();
 
-// Forgets the lease, all captures, the parent's pages and the pass counters of all other threads, and
-// installs an open page. Call this in the child of a fork, in which only the calling thread exists.
+// Forgets the listener (closing.h), all captures, the parent's pages and the pass counters of all other
+// threads, and installs an open page. Call this in the child of a fork, in which only the calling thread
+// exists.
 void after_fork();
 
 // RAII: the thread is inside the gate from construction to destruction. The constructor blocks while the gate

@@ -84,7 +84,7 @@ struct Handle {
                                    // that is away has no memory yet
   bool busy = false;
   Place place = Place::free;
-  bool counted = false;         // counted as resident: mapped or about to be mapped, and not pinned in place
+  bool counted = false;  // counted as resident: mapped or about to be mapped, not away, not pinned in place
   std::uint64_t last_used = 0;  // number of the last allocation in this handle, or of the program's last
                                 // mapping of it; see Residency::next_use()
 

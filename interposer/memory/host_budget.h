@@ -27,8 +27,9 @@ class HostBudget {
   // Like room(), but reads files at most ten times a second. The result may lack changes of the last 100 ms
   // before `now`: memory charged to the job's cgroups, and uncharged memory that was given back.
   virtual Bytes recent_room(Nanoseconds /*now*/) const { return room(); }
-  // Returns true if the job's own next allocations may fail once `more` further bytes have been allocated for
-  // swap. The host pool should then release its unused memory.
+  // Returns true if fewer than three safety margins are left under a limit, or of the machine's memory, once
+  // `more` further bytes have been allocated for swap: the job's own next allocations may then fail. The host
+  // pool should then release its unused memory.
   virtual bool tight(Bytes more) const = 0;
   // Returns true if the job itself uses more than a quarter of the safety margin. It then needs the memory
   // that swap occupies.

@@ -193,8 +193,8 @@ class ReportSource {
   virtual Bytes job_host_limit() const { return {}; }
   struct Reading {
     MemoryUse use;
-    // Not a part of `use`: the allocated bytes beyond the window (residency.h), and the bytes of the
-    // program's own host memory.
+    // Not a part of `use`: the allocated bytes beyond the window (residency.h), and the bytes of host memory
+    // that the program has created with cuMemCreate.
     Bytes beyond;
     // The part of use.swappable by which the process asks to widen its window. This part stays beyond the
     // window if the arbiter refuses it.
@@ -255,7 +255,7 @@ class TurnMemory {
 class Memory : public Allocator, public Pinning, public ReportSource, public TurnMemory {
  public:
   // Sets the size of the process's contexts on this GPU, which use() reports. Thread-safe, as are the other
-  // functions here.
+  // functions that this class adds.
   virtual void set_context_size(Bytes size) = 0;
   // Called when another device has got access to this memory. Updates the access rights of all mapped memory.
   virtual void renew_access() {}
