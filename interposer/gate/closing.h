@@ -77,7 +77,7 @@ void forget_lease();
 namespace detail {
 // Returns true if the thread may enter although the gate is closed.
 bool excused();
-// Returns true if nothing may pass a closed gate, since Released has been sent or will be sent at once.
+// Returns true if nothing may pass a closed gate: the process holds no lease, or will send Released at once.
 bool released();
 // Calls GateListener::on_wait() of the listener given to arm().
 void tell_of_wait();

@@ -30,7 +30,7 @@ class Books {
   struct Answer {
     bool granted = false;  // false: the program gets CUDA_ERROR_OUT_OF_MEMORY
     Bytes host_most = {};  // after a refusal for lack of host memory: the most evicted data that host memory
-                           // can ever hold; otherwise zero
+                           // could hold; otherwise zero
     bool lost = false;     // true: the arbiter is lost, and `granted` is set although no arbiter has answered
   };
   virtual ~Books() = default;
@@ -131,7 +131,7 @@ class Allocator {
   // Does the same as free() for memory that no GPU work uses, but does not wait. If the driver would wait for
   // the GPU, the memory is released later.
   virtual std::optional<CUresult> free_unused(CUdeviceptr address) = 0;
-  // Returns true if free_unused() never releases memory at once.
+  // Returns true if free_unused() always releases memory later.
   virtual bool frees_late() const { return false; }
   // Carries out the destruction of the context in which `blocks` were allocated. If the destruction succeeds,
   // the blocks are freed; otherwise they are unchanged.
@@ -219,16 +219,18 @@ class TurnMemory {
   virtual void set_allowed(Bytes allowed) = 0;
   virtual Bytes allowed() const = 0;
 
-  // Evicts handles, least recently used first, until at most allowed() bytes are resident. If some memory has
-  // to stay on the GPU, reports `stuck` to the arbiter and returns false. Never loses contents.
+  // Evicts handles, least recently used first, until at most allowed() bytes are resident. If more memory has
+  // to stay on the GPU, returns false, and reports `stuck` to the arbiter unless the process is ending. Never
+  // loses contents.
   virtual bool evict() = 0;
   // The result of the last evict().
   virtual Eviction last_eviction() const { return {}; }
   // Restores as much memory as allowed() permits, and reports the new use if it has changed. Returns true if
-  // all of the process's memory is resident, or if the device is lost. On a lost device no work can run,
-  // use() counts only resident memory, and the program gets the driver's error. Returns false if allowed() is
-  // too small, or if the driver has not yet freed the memory of other tenants. In the second case, fewer than
-  // allowed() bytes are resident although the footprint is larger, and the caller tries again soon.
+  // all of the process's memory, except away memory, is resident, or if the device is lost. On a lost device
+  // no work can run, use() counts only resident memory, and the program gets the driver's error. Returns
+  // false if allowed() is too small, or if the driver has failed, for example because it has not yet freed
+  // the memory of other tenants. In the second case, fewer than allowed() bytes are resident although the
+  // footprint is larger, and the caller tries again soon.
   virtual bool restore() = 0;
   // Makes the range that to_merge() returns for `address` one handle, at the same addresses and with the same
   // contents. Meanwhile, needs host memory for all contents of the range. No work of the process may be
