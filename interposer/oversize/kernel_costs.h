@@ -25,7 +25,7 @@ class KernelCosts {
     std::uint32_t word = 0;     // the offset of the operand's pointer in the kernel's parameters, in bytes
     auto operator<=>(const Key&) const = default;
   };
-  // A guessed operand of a launch. The kernel may touch fewer bytes.
+  // A guessed operand of a launch. The kernel may touch fewer or more bytes.
   struct Operand {
     Key key;
     Bytes size;
