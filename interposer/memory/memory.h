@@ -34,11 +34,11 @@ class Books {
     bool lost = false;     // true: the arbiter is lost, and `granted` is set although no arbiter has answered
   };
   virtual ~Books() = default;
-  // Requests a growth that use() already counts; if the arbiter refuses, the caller undoes the growth. Blocks
-  // until the arbiter answers or is lost. If the arbiter is lost, the function returns as if the growth was
-  // granted, and only the driver limits the program's memory; the session reports the growth when an arbiter
-  // answers again. Before this function returns, set_allowed() has been called with the resident limit that
-  // the arbiter has sent.
+  // Requests a growth that reading() already counts; if the arbiter refuses, the caller undoes the growth.
+  // Blocks until the arbiter answers or is lost. If the arbiter is lost, the function returns as if the
+  // growth was granted, and only the driver limits the program's memory; the session reports the growth when
+  // an arbiter answers again. Before this function returns, set_allowed() has been called with the resident
+  // limit that the arbiter has sent.
   virtual Answer grow() = 0;
   // Returns true if the site permits programs larger than the GPU. Memory that the GPU cannot hold is then
   // away (handle.h).
