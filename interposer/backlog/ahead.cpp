@@ -8,8 +8,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// This many fences are recorded for each window() of submissions: few enough to cost nothing, and many enough
-// that the GPU still has work when a fence passes.
+// About this many fences are recorded for each window() of submissions, or one for each submission if
+// window() is small: few enough to cost nothing, and many enough that the GPU still has work when a fence
+// passes.
 constexpr std::uint64_t kIntervals = 8;
 // The largest window(), even if submissions are very short. This number is well below the thousand
 // submissions at which a launch blocks in the driver: a thread that blocks in the driver sees no fence pass,

@@ -23,8 +23,8 @@ class Ahead {
   // Sets how much work may be queued, as GPU time. `goal` is greater than zero.
   void aim_for(Nanoseconds goal) { goal_ = goal; }
 
-  // The longest wait of one submission. The wait of a submission is bounded because a kernel may be waiting
-  // for that submission.
+  // The longest time for which one submission waits while no fence passes. This time is bounded because a
+  // kernel may be waiting for that submission.
   static constexpr Nanoseconds kMostPatience = std::chrono::milliseconds(500);
 
   // Returns true if the next submission must wait until a fence passes, for at most patience().

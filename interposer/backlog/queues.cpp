@@ -83,8 +83,8 @@ constinit gate::ThreadEnd thread_end([](void* /*unused*/) {
 });
 
 // A thread that waits for the GPU in the driver does not poll the fences of its streams, so another thread
-// calls this function to poll them. Returns the time of the longest submission of all streams, since a turn
-// has to be long enough for this submission.
+// calls this function to poll them. Returns the largest of the streams' estimates for one submission, since a
+// turn has to be long enough for such a submission.
 Nanoseconds Queues::longest() {
   if (!timed.load(std::memory_order_relaxed)) return {};
   std::vector<std::shared_ptr<Queue>> looked_at;

@@ -21,9 +21,9 @@ class Queue {
  public:
   explicit Queue(const StreamPlace& place) : place_(place) {}
 
-  // Waits until the stream is below its backlog limit, for at most Ahead::patience(), and not at all during a
-  // capture. Returns how many submissions the calling thread may make to the stream before it has to count
-  // them. Called outside the gate.
+  // Waits until the stream is below its backlog limit, and not at all during a capture. Gives up when no
+  // fence has passed for Ahead::patience(). Returns how many submissions the calling thread may make to the
+  // stream before it has to count them. Called outside the gate.
   std::uint32_t wait_for_room();
   // Adds to the backlog the submissions that the calling thread has made.
   void count(std::uint32_t submissions);
@@ -43,13 +43,13 @@ class Queue {
   const StreamPlace place_;
   std::mutex mutex_;
   Ahead ahead_;
-  Nanoseconds submitted_{};      // time of the last submission while the end of the turn was known
-  Nanoseconds looked_{};         // the last time that all passed fences were removed
+  Nanoseconds submitted_{};      // time of the last wait_for_room() while the end of the turn was known
+  Nanoseconds looked_{};         // when passed fences were last removed while the end of the turn was known
   std::vector<FencePtr> marks_;  // the recorded fences that had not passed at the last poll, the oldest first
 };
 
 // Returns the queue of the stream to which the handle refers on the calling thread, and stores the queue's
-// number in `id`. Returns null if there is no such stream (the driver then reports the error).
+// number in `id`. Returns null if locate() does not find the stream.
 std::shared_ptr<Queue> queue_of(CUstream stream, StreamId* id);
 // The queue with this number; null if the queue has been forgotten.
 std::shared_ptr<Queue> known_queue(StreamId id);

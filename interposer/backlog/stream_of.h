@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the stream whose queue a submission fills, from the function's name and arguments. Only kernels,
-// copies and fills count as filling a queue. All other submissions never wait for the backlog limit: they
-// fill no queue, or the GPU may be waiting for them (host functions, writes in stream order).
+// copies and fills count as filling a queue here; hooks/graph_memory.cpp counts launches of graphs. All other
+// submissions never wait for the backlog limit: they fill no queue, or the GPU may be waiting for them (host
+// functions, writes in stream order).
 //
 // Needs no cuda.h: names and argument words suffice, and tests/unit/interposer/driver/functions.cpp compares
 // the result with cuda.h.

@@ -29,7 +29,7 @@ std::uint64_t this_thread();
 inline CUstream per_thread(CUstream stream) { return stream == nullptr ? CU_STREAM_PER_THREAD : stream; }
 
 // Returns the stream to which a handle refers on the calling thread; nullopt if there is none (the driver
-// then reports the error).
+// then reports the error), or if the interposer does not know the stream's context.
 std::optional<StreamPlace> locate(CUstream stream);
 
 // Records a fence after all work that was submitted to the stream so far. Returns null on failure, with the
@@ -42,7 +42,7 @@ void wait_in(CUstream stream, Fence& fence);
 // Called before the stream is destroyed, since its handle may be reused for another stream.
 void forget_stream(CUstream stream);
 // Called before the context and its events are destroyed. Waits for the work of the context, so that all
-// fences have passed.
+// fences recorded in its streams before this call have passed.
 void finish_streams_of(CUcontext context);
 // Called after the context and its streams have been destroyed.
 void forget_streams_of(CUcontext context);

@@ -13,9 +13,9 @@ namespace sharedgpu::backlog {
 namespace {
 
 // The submissions that the thread may still make to a stream before it has to count them in the stream's
-// queue. Submissions between two fences touch only this object. The object identifies the queue by the
-// queue's number, since the stream may have been destroyed and its handle reused. The object is small, since
-// thread-local storage is scarce.
+// queue. While submissions are left, a submission does not touch the queue. The object identifies the queue
+// by the queue's number, since the stream may have been destroyed and its handle reused. The object is small,
+// since thread-local storage is scarce.
 struct Grant {
   std::uintptr_t key = 0;
   StreamId queue;
@@ -32,7 +32,8 @@ struct Grant {
   }
 };
 
-// The grants of the streams that the thread has used last.
+// The thread's grants for up to three streams. A grant for a further stream replaces the oldest of these
+// grants.
 constinit thread_local std::array<Grant, 3> grants{};
 constinit thread_local std::uint32_t next_grant = 0;
 

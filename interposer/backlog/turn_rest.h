@@ -33,7 +33,8 @@ class TurnRest {
 
  private:
   std::uint32_t turn_ = 0;
-  Nanoseconds given_back_{};  // the end of the turn that the process has yielded
+  // The end of the current turn if the process has yielded this turn; otherwise zero.
+  Nanoseconds given_back_{};
 };
 
 }  // namespace sharedgpu::backlog

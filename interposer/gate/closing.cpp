@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 
 constexpr Nanoseconds kFirstGrace = 500ms;
 constexpr Nanoseconds kGraceStep = 10ms;
-constexpr Nanoseconds kStepWait = 5ms;  // how long step() waits for a thread to reach the gate
+constexpr Nanoseconds kStepWait = 5ms;  // how long step() waits, at most, for a thread to pass the gate
 constexpr Nanoseconds kShortNap = 20us;
 constexpr Nanoseconds kLongNap = 1ms;
 
@@ -25,7 +25,8 @@ struct Lease {
   std::atomic<Phase> phase{Phase::released};
   std::atomic<std::uint64_t> drain_number{0};
   std::atomic<std::int64_t> drain_began{0};
-  std::atomic<std::uint64_t> released_at{0};  // number of passes when the phase became `released`
+  // The value of activity().passes when the phase became `released`, or at arm().
+  std::atomic<std::uint64_t> released_at{0};
   std::atomic<GateListener*> listener{nullptr};
 };
 constinit Lease lease;
@@ -89,7 +90,8 @@ bool finish_drain(Drain& drain) {
       lease.released_at.store(before, std::memory_order_relaxed);
       return true;
     }
-    // A thread was let through while the GPU was draining, so the drain starts again.
+    // A thread has passed during the drain, a capture has begun, or the gate is open. So the conditions are
+    // checked again.
     set_phase(Phase::draining);
   }
   hold();
@@ -160,7 +162,7 @@ void open_for_good(PageSlot slot) {
 
 std::uint32_t grace(Nanoseconds elapsed) {
   if (elapsed < kFirstGrace) return 0;
-  // The n-th pass after the first may come when n^2 times kGraceStep have passed since the first. These
+  // The n-th pass after the first is permitted n^2 times kGraceStep after the first was permitted. These
   // passes are frequent enough for a program that needs a few dozen further submissions to finish its work. A
   // program that only queues kernels submits ever more slowly.
   const auto steps = static_cast<std::uint64_t>((elapsed - kFirstGrace) / kGraceStep);

@@ -20,8 +20,8 @@ class GateListener {
   // The waiting thread makes this call, which must not block. A thread that has waited while the gate was
   // paused calls on_wait(), too, if a lease page closes the gate after the pause.
   virtual void on_wait() = 0;
-  // Returns true if all memory of the process is on its GPUs. While some memory of the process is not on its
-  // GPU, even a long drain lets no thread through.
+  // Returns true if all memory of the process, except away memory, is on its GPUs. While this returns false,
+  // no thread gets the passes of grace().
   virtual bool all_resident() = 0;
 };
 // Called before the first session begins. The listener outlives the gate.
@@ -33,7 +33,7 @@ void arm(GateListener& listener);
 void prepare_to_close();
 
 // Records that this process holds the lease, or will hold it as soon as the page opens. Submissions during a
-// capture may then pass a closed gate until close() has returned. Called before Ready is sent, and for a page
+// capture may then pass a closed gate until close() returns true. Called before Ready is sent, and for a page
 // that is open from the start.
 void hold();
 // Returns true if this process knows that it holds the lease: from hold() or the opening of the page until
@@ -50,33 +50,34 @@ class Drain {
 };
 
 // Waits until no thread is inside, no stream is being captured, and the GPU has done all submitted work.
-// Called after the arbiter has closed the page. Returns true if no submission passes the gate from now until
-// the page opens. Returns false if the arbiter has opened the gate again meanwhile; the lease is then still
-// held.
+// Called after the arbiter has closed the page, or after pause() (pages.h). Returns true if no submission
+// passes the gate from now until the page opens. Returns false if the gate has opened again meanwhile; the
+// lease is then still held.
 bool close(Drain& drain);
-// Permits a single submission by each waiting thread, after close() has returned true. The lease continues
-// until step() returns. Each thread that waits at the closed gate, or begins to wait within a short time, may
-// pass once. Then step() drains the new work. If this drain is long, threads may pass again at growing
-// intervals, as in close(). The result has the same meaning as that of close().
+// Permits a single submission by each waiting thread, after close() has returned true. From this call on, the
+// process counts as holding the lease again, until step() returns true. Each thread that waits at the closed
+// gate, or begins to wait within a short time, may pass once. Then step() drains the new work. If this drain
+// is long, threads may pass again at growing intervals, as in close(). The result has the same meaning as
+// that of close().
 bool step(Drain& drain);
 
 // Replaces the arbiter's page with an open page of the interposer, so that this session does not keep the
 // gate closed.
 void open_for_good(PageSlot slot = {});
 
-// The number of times that one thread may pass a closed gate during a drain that has lasted for `elapsed`:
-// the first pass comes after half a second, and the following passes come 10 ms, 40 ms, 90 ms... after the
-// first pass.
+// The number of times that one thread may pass a closed gate during a drain that has lasted for `elapsed`.
+// The first pass is permitted half a second after the drain began. The following passes are permitted 10 ms,
+// 40 ms, 90 ms... after that time.
 std::uint32_t grace(Nanoseconds elapsed);
 
-// Forgets the lease. Call this in the child of a fork, which has no lease.
+// Forgets the listener given to arm(). Call this in the child of a fork, which has no session.
 void forget_lease();
 
 // The functions below are called by a thread that is about to enter; see gate.cpp.
 namespace detail {
 // Returns true if the thread may enter although the gate is closed.
 bool excused();
-// Returns true if nothing may pass a closed gate, since Released has been sent or will be sent at once.
+// Returns true if nothing may pass a closed gate: the process holds no lease, or will send Released at once.
 bool released();
 // Calls GateListener::on_wait() of the listener given to arm().
 void tell_of_wait();

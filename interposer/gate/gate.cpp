@@ -17,12 +17,12 @@ struct Entrance {
 };
 constinit Entrance entrance;
 
-// Lets the calling thread enter if the gate permits it; otherwise changes nothing.
+// Lets the calling thread enter if the gate permits it, and returns true if so.
 bool try_enter(Mark& mark) {
   if (!is_open() && !detail::excused()) return false;
   std::uint64_t before = mark.count.load(std::memory_order_relaxed);
-  // close() first stores `released` and then reads the pass counters. This function first stores the thread's
-  // pass counter and then reads the phase, so at least one side sees the store of the other.
+  // close() and step() first store `released` and then read the pass counters. This function first stores the
+  // thread's pass counter and then reads the phase, so at least one side sees the store of the other.
   mark.count.store(before + 1, std::memory_order_seq_cst);
   if (is_open() || !detail::released()) return true;
   mark.count.store(before, std::memory_order_release);

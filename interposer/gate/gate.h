@@ -6,11 +6,11 @@
 // session's turn thread calls close(). This function makes the pass counters of all threads visible with
 // membarrier(2), and waits for the threads inside.
 //
-// A closed gate still lets submissions through while a stream of this process is being captured. During a
-// long drain, the closed gate also lets each thread make single submissions, at growing intervals. Without
-// these submissions, a program whose kernel waits for the program's own next submission would hang. These
-// submissions are safe, since the lease is held until Released is sent. A kernel may also wait for a
-// submission of another process; step() is for this case. See docs/design/gate.md.
+// While the process holds the lease, a closed gate still lets submissions through if a stream of this process
+// is being captured. During a long drain, the closed gate also lets each thread make single submissions, at
+// growing intervals. Without these submissions, a program whose kernel waits for the program's own next
+// submission would hang. These submissions are safe, since the lease is held until Released is sent. A kernel
+// may also wait for a submission of another process; step() is for this case. See docs/design/gate.md.
 #pragma once
 
 #include "interposer/gate/fence.h"
@@ -28,11 +28,13 @@ inline bool inside() { return detail::self.depth != 0; }
 
 // Returns true if threads wait at the gate.
 bool wanted();
-// The time at which the gate last let a waiting thread in, by CLOCK_BOOTTIME.
+// The time at which the gate last let a waiting thread in, by CLOCK_BOOTTIME; zero if no thread has waited
+// yet.
 Nanoseconds let_in();
 
-// Installs an open page, and drops the pass counters of all other threads. Call this in the child of a fork,
-// in which only the calling thread exists.
+// Forgets the listener (closing.h), all captures, the parent's pages and the pass counters of all other
+// threads, and installs an open page. Call this in the child of a fork, in which only the calling thread
+// exists.
 void after_fork();
 
 // RAII: the thread is inside the gate from construction to destruction. The constructor blocks while the gate

@@ -11,8 +11,8 @@ namespace {
 
 constinit std::atomic<Mark*> head{nullptr};
 
-// Frees a pass counter for reuse. If the counter's thread was cancelled inside the gate, the counter shows
-// the thread as outside from now on.
+// Makes a pass counter available to other threads. If the counter's thread was cancelled inside the gate, the
+// counter shows the thread as outside from now on.
 void give_back(Mark& mark) {
   std::uint64_t count = mark.count.load(std::memory_order_relaxed);
   if (Mark::inside(count)) mark.count.store(count + 1, std::memory_order_release);

@@ -8,10 +8,10 @@
 
 namespace sharedgpu::gate {
 
-// The pass counter of a thread that has submitted work at least once. The count is odd while the thread is
+// The pass counter of a thread that has reached the gate at least once. The count is odd while the thread is
 // inside the gate. The turn thread uses the sum of all pass counters as a count of submissions
-// (session/idle.h). Pass counters are never freed: the counter of a thread that ends is reused by the next
-// thread that starts.
+// (session/idle.h). Pass counters are never freed: when a thread ends, its counter can be taken by another
+// thread that reaches the gate for the first time.
 struct alignas(64) Mark {
   std::atomic<std::uint64_t> count{0};
   std::atomic<bool> taken{false};
@@ -50,8 +50,8 @@ struct Activity {
 // Computes the Activity from the pass counters of all threads.
 Activity activity();
 
-// Frees the pass counters of threads that exist only in the parent, so that new threads can reuse them. Call
-// this in the child of a fork.
+// Makes the pass counters of threads that exist only in the parent available to new threads. Call this in the
+// child of a fork.
 void drop_other_marks();
 
 }  // namespace sharedgpu::gate

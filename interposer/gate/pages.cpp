@@ -28,12 +28,13 @@ struct Pages {
   // The page of the interposer that pause() closes.
   LeasePage own{.gate = kOpen, .contended = 0};
   std::atomic<bool> pausable{false};  // true if `own` is one of the pages that must be open
-  // Held while a page is installed, never while a page is read.
+  // Held while a page is installed or replaced, and while a pause begins. Never held while a page is read.
   std::mutex coming;
 };
 constinit Pages pages;
 
-// The smallest backlog limit that any of the pages sets.
+// Whether any page reports an oversubscribed GPU, and the smallest backlog limit that such a page sets; zero
+// if none sets a limit.
 struct Queues {
   bool oversubscribed = false;
   std::uint32_t us = 0;

@@ -56,7 +56,8 @@ inline Nanoseconds queue() {
   return std::chrono::microseconds(page().queue_us.load(std::memory_order_relaxed));
 }
 
-// The end of the current turn, by CLOCK_BOOTTIME; zero if the turn has no fixed end.
+// The end of the current turn, by CLOCK_BOOTTIME; zero if the turn has no fixed end, or if submissions read
+// the combined page.
 inline Nanoseconds turn_ends() { return Nanoseconds(page().turn_ends.load(std::memory_order_relaxed)); }
 
 // Maps the lease page of `fd` in place of the session's current one. On failure returns false and sets errno,

@@ -29,7 +29,7 @@ class AddressSpace {
   void remove(const Range& range) { ranges_.erase(range.base); }
   Ranges& ranges() { return ranges_; }
   const Ranges& ranges() const { return ranges_; }
-  // The handle that begins at this address; null if it has been freed.
+  // The handle that begins at this address; null if there is none any more.
   Handle* handle_at(CUdeviceptr address);
 
   // Adds the first block of a range, at the base of the range. A range that is not an arena gets no other
@@ -42,7 +42,7 @@ class AddressSpace {
 
   // The block that begins at this address; null if none.
   Block* block(CUdeviceptr address);
-  // The block that `address` lies in, unless it is being freed.
+  // The block that `address` lies in; nullopt if there is none, or the block is being freed.
   std::optional<AddressRange> find(CUdeviceptr address) const;
   // The range of the block that contains all of these addresses; null if there is none, or the block is being
   // freed.

@@ -25,9 +25,11 @@ class AwayMemory {
   virtual ~AwayMemory() = default;
 
   // Returns the handles that a kernel with the argument `address` may use: all handles from `address` to the
-  // end of the allocation. A large allocation often holds many arrays of the program, so there the handles
-  // end at the next address that was passed to a kernel. The result is a guess: the kernel may use fewer or
-  // more handles. The result is empty if the interposer cannot move the memory at `address`.
+  // end of the allocation. An allocation of more than 512 MiB often holds many arrays of the program, so
+  // there the handles end at the next address that was passed to a kernel. Memory that the program has mapped
+  // itself is treated in the same way, and the handles then cover at most 512 MiB. The result is a guess: the
+  // kernel may use fewer or more handles. The result is empty if the interposer cannot move the memory at
+  // `address`.
   virtual std::vector<AwayHandle> operands(CUdeviceptr address) = 0;
   // Returns the movable handles that hold the `size` bytes at `address`. These bytes must lie in one
   // allocation, or in one mapping that the program has made itself; otherwise the result is empty.
@@ -46,7 +48,7 @@ class AwayMemory {
   virtual Bytes excess() const = 0;
   // Moves the handles `out` of the window and the handles `in` into it, as far as memory permits. Skips
   // handles that have been freed or moved meanwhile. No work of the process may be running. For the turn
-  // thread only. Returns true if all handles of `in` are in the window.
+  // thread only. Returns true if each handle of `in` is in the window, or has been freed.
   virtual bool exchange(const std::vector<CUdeviceptr>& out, const std::vector<CUdeviceptr>& in) = 0;
 };
 

@@ -2,8 +2,9 @@
 // The driver functions that the memory backends need, and nothing more. Tests substitute a device with real
 // bytes and injected failures for the driver.
 //
-// Thread-safe, except that only the thread that has called enter() may copy and call wait(). Every call
-// returns the driver's error code. A call that fails has changed nothing, unless its comment says otherwise.
+// Thread-safe, except that only the thread that has called enter() may call wait() and the functions that
+// work on a lane (copies, fill(), fingerprints(), prefetch()). Every call returns the driver's error code. A
+// call that fails has changed nothing, unless its comment says otherwise.
 #pragma once
 
 #include <cuda.h>
@@ -93,7 +94,8 @@ class Device {
   // Computes the fingerprint of each range into `found`, on the lane kLooks, and waits for the result. The
   // ranges must be accessible. After a failure `found` is undefined, and the caller must call wait() for this
   // lane, since the kernel may still read memory. A device that supports fingerprints() supports fill() too.
-  // Returns CUDA_ERROR_NOT_SUPPORTED if this device or driver cannot compute fingerprints now.
+  // Returns CUDA_ERROR_NOT_SUPPORTED if this device or driver cannot compute fingerprints now, or not of
+  // ranges of these sizes.
   virtual CUresult fingerprints(std::span<const Look> /*ranges*/, Fingerprint* /*found*/) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }

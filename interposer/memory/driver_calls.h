@@ -7,7 +7,7 @@
 namespace sharedgpu {
 
 // Three lists: the functions that every Device needs, the functions for fingerprints and fills, and other
-// functions. A driver may lack functions of the last two lists.
+// functions. A Device also works with a driver that lacks functions of the last two lists.
 // clang-format off
 #define SHAREDGPU_NEEDED_CALLS(CALL) \
   CALL(cuMemGetAllocationGranularity) CALL(cuMemAddressReserve) CALL(cuMemAddressFree) CALL(cuMemCreate) \

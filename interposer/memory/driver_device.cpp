@@ -277,7 +277,7 @@ CUresult DriverDevice::unpin_host(std::byte* data) {
 CUresult DriverDevice::synchronize() { return synchronize_(users()); }
 
 // Returns true only for a permanent error. Two errors are not permanent: a lack of memory, and the error that
-// the driver returns while the program has no context.
+// enter() returns while there is no context.
 bool DriverDevice::lost() {
   CUresult result = enter();
   if (result == CUDA_SUCCESS) {

@@ -14,8 +14,8 @@
 //                            which is the product of a tile key, a lane key and a warp key
 //   all to 2 x 61 bits       for each of the two sums: the sum over all parts, modulo p, of part times key
 //
-// All keys are random. Each process draws its own keys once, and no other process knows them. For any two
-// different contents of the same size, the probability of equal hashes is below 2^-100. Proof:
+// All keys are random. Each process draws its own keys, once for each GPU, and no other process knows them.
+// For any two different contents of the same size, the probability of equal hashes is below 2^-100. Proof:
 //
 // - NH: for two different blocks, each of the four values has any given difference with probability 2^-32,
 //   and all four jointly with 2^-128 (Black et al., UMAC, CRYPTO '99; Krovetz, VHASH, for differences other

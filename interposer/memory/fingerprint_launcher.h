@@ -2,7 +2,7 @@
 // Launches the fingerprint kernel in the current context. The kernel is compiled at its first use in a
 // context, and is lost when this context is destroyed.
 //
-// Only the thread that has made the context current may call these functions. Fingerprints are optional:
+// Only the thread that has made the context current may call look() and unload(). Fingerprints are optional:
 // after a failure, contents are copied without a fingerprint.
 #pragma once
 

@@ -49,8 +49,8 @@ Books::Answer GrowthAccount::ask() {
 }
 
 // Sets the window to the device memory that the arbiter has granted so far. The present growth of `size`
-// bytes is not a part of it. Returns false if there is a window already, or the process must not be
-// oversized.
+// bytes is not a part of it. Returns false if there is a window already, or the backend or the site permits
+// no away memory.
 bool GrowthAccount::open_window(Bytes size) {
   if (!common_.blocks || !common_.books.may_be_oversized()) return false;
   const MutexLock lock(common_.mutex);
@@ -140,8 +140,9 @@ void GrowthAccount::take_back(Residency::Count count, Bytes size) {
   common_.books.report(false);
 }
 
-// Checks that the host memory limit is large enough to evict the whole footprint. Reads the limits only if
-// the footprint has grown; the turn thread also reads them from time to time.
+// Checks that the host memory limit is large enough to evict all swappable memory. Reads the limits only if
+// the swappable memory exceeds the largest amount that has passed this check since the limit last changed;
+// the turn thread also reads the limits from time to time.
 Books::Answer GrowthAccount::within_host_limit() {
   MutexLock lock(common_.mutex);
   const Bytes footprint = common_.residency.swappable();

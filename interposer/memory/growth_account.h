@@ -57,7 +57,8 @@ class GrowthAccount {
                                                      // last read; zero if there is none
   Bytes job_host_limit_ GUARDED_BY(common_.mutex);   // the limit that all steps of the job share, when it was
                                                      // last read; zero if there is none
-  Bytes within_limit_ GUARDED_BY(common_.mutex);     // the largest footprint known to be within host_limit_
+  Bytes within_limit_ GUARDED_BY(common_.mutex);     // the largest value of Residency::swappable() known
+                                                     // to be within host_limit_
 };
 
 }  // namespace sharedgpu

@@ -84,8 +84,9 @@ struct Handle {
                                    // that is away has no memory yet
   bool busy = false;
   Place place = Place::free;
-  bool counted = false;         // counted as resident: mapped or about to be mapped, and not pinned in place
-  std::uint64_t last_used = 0;  // number of the last allocation in this handle; Residency counts allocations
+  bool counted = false;  // counted as resident: mapped or about to be mapped, not away, not pinned in place
+  std::uint64_t last_used = 0;  // number of the last allocation in this handle, or of the program's last
+                                // mapping of it; see Residency::next_use()
 
   bool evicted() const { return contents != Contents::in_place; }
   bool in_place() const { return accessible && !evicted(); }  // true: the contents are at the addresses
@@ -103,7 +104,8 @@ struct Range {
   bool arena = false;
   CUcontext context = nullptr;  // the driver frees the range with this context; null: the interposer frees
                                 // the range
-  std::vector<Handle> handles;  // pointers to handles stay valid until SwapMerging makes one handle of them
+  std::vector<Handle> handles;  // pointers to handles stay valid until the range is removed, or SwapMerging
+                                // makes one handle of them
 
   // Returns true if the handles must become one before the memory is pinned in place, since the program may
   // export the memory, as a whole.

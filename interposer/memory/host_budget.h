@@ -27,8 +27,9 @@ class HostBudget {
   // Like room(), but reads files at most ten times a second. The result may lack changes of the last 100 ms
   // before `now`: memory charged to the job's cgroups, and uncharged memory that was given back.
   virtual Bytes recent_room(Nanoseconds /*now*/) const { return room(); }
-  // Returns true if the job's own next allocations may fail once `more` further bytes have been allocated for
-  // swap. The host pool should then release its unused memory.
+  // Returns true if fewer than three safety margins are left under a limit, or of the machine's memory, once
+  // `more` further bytes have been allocated for swap: the job's own next allocations may then fail. The host
+  // pool should then release its unused memory.
   virtual bool tight(Bytes more) const = 0;
   // Returns true if the job itself uses more than a quarter of the safety margin. It then needs the memory
   // that swap occupies.
@@ -36,10 +37,11 @@ class HostBudget {
   // The bytes in use in the cgroup with the lowest limit, without the bytes that the Linux kernel reclaims on
   // demand; zero if no cgroup has a limit.
   virtual Bytes used() const = 0;
-  // The most host memory that the job could ever use; nullopt if the job's host memory has no limit.
+  // The lowest limit of the job's cgroups, less the safety margin; nullopt if no cgroup has a limit, or none
+  // could be read yet.
   virtual std::optional<Bytes> limit() const = 0;
-  // The most host memory that all steps of the job on this node together could ever use; nullopt if the job
-  // has no such limit, or if its cgroups do not show which limit is the job's.
+  // Like limit(), but only of the cgroups that contain all steps of the job on this node; nullopt also if the
+  // cgroups do not show which limit is the job's.
   virtual std::optional<Bytes> job_limit() const = 0;
 };
 
@@ -51,8 +53,8 @@ class HostBudget {
 // was never read because of such a temporary error, room() returns zero.
 class CgroupBudget final : public HostBudget {
  public:
-  // Called at most once, for the first file that could not be read and that was never read before. `error` is
-  // an errno value.
+  // Called at most once: for the process's list of cgroups, or for a limit, if it cannot be read and was
+  // never read before. `error` is an errno value.
   using Tell = void (*)(const char* path, int error);
 
   // `root` is the prefix of /proc and /sys, for tests.

@@ -267,8 +267,8 @@ void HostPool::trim(Bytes keep) {
   shrink(keep);
 }
 
-// After a shortage the pool does not grow for about a minute, so that it does not alternate between releasing
-// and growing.
+// After a shortage the pool does not grow before an eviction for about a minute, so that it does not
+// alternate between releasing and growing.
 void HostPool::tend(bool works) {
   Bytes keep;
   {

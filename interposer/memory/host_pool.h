@@ -3,10 +3,10 @@
 // up to 64 granules. A granule is the smallest amount that the pool hands out.
 //
 // Pinning takes longer than copying, so the pool grows before memory is needed, and keeps unused slabs. The
-// pool grows in threads of its own, which exist only while it grows. It grows slowly before an eviction, and
-// as fast as possible during an eviction. An eviction waits only for the memory that it needs next. If no
-// thread can be started, the evicting thread grows the pool itself. Fast growth uses two threads: one thread
-// touches the pages of the next slab while the other thread pins the previous slab.
+// pool grows and shrinks in threads of its own, which exist only while there is such work. It grows slowly
+// before an eviction, and as fast as possible during an eviction. An eviction waits only for the memory that
+// it needs next. If no thread can be started, the evicting thread grows the pool itself. Fast growth uses two
+// threads: one thread touches the pages of the next slab while the other thread pins the previous slab.
 //
 // The granules that the pool hands out together need not be contiguous. So a handle's contents may lie in
 // several pieces, and no memory is lost to fragmentation.
@@ -48,15 +48,15 @@ class HostPool {
   HostPool& operator=(const HostPool&) = delete;
 
   // Allocates `size` bytes, a multiple of the granule, from the pool. Returns nullopt if the pool is too
-  // small, and the budget, the Linux kernel or the driver refuses more memory. Only one thread at a time may
-  // call take().
+  // small, and bound(), bar(), the budget, the Linux kernel or the driver prevents its growth. Only one
+  // thread at a time may call take().
   std::optional<HostRoom> take(Bytes size);
   // Gives memory from take() back to the pool. Thread-safe.
   void give(const HostRoom& room);
 
   // Prepares for evictions that need `goal` bytes at once. While the job has memory to spare, the pool grows
-  // to this size, and does not shrink below it. `sharers` sessions of the job, this one included, may grow
-  // their pools at the same time. Thread-safe; does not wait.
+  // to this size, and does not shrink below it. Up to `sharers` sessions of the job, this one included, may
+  // grow their pools at the same time. Thread-safe; does not wait.
   void prepare(Bytes goal, unsigned sharers);
   // Returns true if prepare() was last called with a size other than zero. Thread-safe.
   bool expected() const {

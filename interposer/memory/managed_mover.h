@@ -41,8 +41,8 @@ class ManagedMover final : public Mover {
   std::atomic<std::uint64_t> held_{0};
 
   // Used by the turn thread only.
-  Bytes room_;                             // host memory that the budget had when it was last read, and that
-                                           // no handle has taken yet
+  Bytes room_;                             // host memory that was found in the budget, and that no handle has
+                                           // taken yet
   Bytes under_way_;                        // bytes that prefetches are moving to the host; the budget may not
                                            // count them yet
   std::array<bool, Lane::kCount> late_{};  // true: a wait for the lane has failed

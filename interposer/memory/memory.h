@@ -4,9 +4,9 @@
 // An allocation keeps its address range until it is freed. Its handles have device memory only while they are
 // neither evicted nor away. Other parts of the interposer use the memory through four interfaces: the
 // wrappers of driver calls use Allocator and Pinning, the service thread uses ReportSource, the turn thread
-// uses TurnMemory. evict() and restore() are called only while the gate is closed and every context is
-// drained. All functions return driver error codes and never throw. No function waits for the arbiter while
-// it holds a lock that evict() needs.
+// uses TurnMemory. evict() is called only while the gate is closed and every context is drained. restore()
+// may also be called during a turn, while work of the process runs. All functions return driver error codes
+// and never throw. No function waits for the arbiter while it holds a lock that evict() needs.
 #pragma once
 
 #include <cuda.h>
@@ -30,15 +30,15 @@ class Books {
   struct Answer {
     bool granted = false;  // false: the program gets CUDA_ERROR_OUT_OF_MEMORY
     Bytes host_most = {};  // after a refusal for lack of host memory: the most evicted data that host memory
-                           // can ever hold; otherwise zero
+                           // could hold; otherwise zero
     bool lost = false;     // true: the arbiter is lost, and `granted` is set although no arbiter has answered
   };
   virtual ~Books() = default;
-  // Requests a growth that use() already counts; if the arbiter refuses, the caller undoes the growth. Blocks
-  // until the arbiter answers or is lost. If the arbiter is lost, the function returns as if the growth was
-  // granted, and only the driver limits the program's memory; the session reports the growth when an arbiter
-  // answers again. Before this function returns, set_allowed() has been called with the resident limit that
-  // the arbiter has sent.
+  // Requests a growth that reading() already counts; if the arbiter refuses, the caller undoes the growth.
+  // Blocks until the arbiter answers or is lost. If the arbiter is lost, the function returns as if the
+  // growth was granted, and only the driver limits the program's memory; the session reports the growth when
+  // an arbiter answers again. Before this function returns, set_allowed() has been called with the resident
+  // limit that the arbiter has sent.
   virtual Answer grow() = 0;
   // Returns true if the site permits programs larger than the GPU. Memory that the GPU cannot hold is then
   // away (handle.h).
@@ -61,8 +61,8 @@ class Books {
     bool pinned = false;  // the memory could not be evicted, so a limit on host memory is not the reason
   };
   virtual void refused(const Refusal&) {}
-  // Reports shrinking, and progress of evict() and restore(). Does not wait for an answer. `stuck`: an
-  // eviction has failed.
+  // Reports the present use(): after shrinking, after a change of the contexts' size, and during evict() and
+  // restore(). Does not wait for an answer. `stuck`: an eviction has failed.
   virtual void report(bool stuck) = 0;
   // Returns true if a stream of this process is being captured. No thread of the interposer may then
   // synchronize.
@@ -124,13 +124,14 @@ class Allocator {
   // returns; otherwise the next restore() backs it.
   virtual CUresult allocate(CUdeviceptr* address, Bytes size) = 0;
   // Frees memory from allocate(). Waits for the GPU as cuMemFree does. During a stream capture, does not
-  // wait: the memory is released later, when the GPU is idle, a turn ends, or memory is short. Returns
-  // CUDA_ERROR_INVALID_VALUE if the memory has been freed already, nullopt if allocate() did not return it.
+  // wait: the memory is released later, when the GPU is idle, a turn ends, or memory is short. Memory that
+  // another process has open is released later, too. Returns CUDA_ERROR_INVALID_VALUE if the memory has been
+  // freed already but is not yet released, nullopt if the backend has no allocation at `address`.
   virtual std::optional<CUresult> free(CUdeviceptr address) = 0;
   // Does the same as free() for memory that no GPU work uses, but does not wait. If the driver would wait for
   // the GPU, the memory is released later.
   virtual std::optional<CUresult> free_unused(CUdeviceptr address) = 0;
-  // Returns true if free_unused() never releases memory at once.
+  // Returns true if free_unused() always releases memory later.
   virtual bool frees_late() const { return false; }
   // Carries out the destruction of the context in which `blocks` were allocated. If the destruction succeeds,
   // the blocks are freed; otherwise they are unchanged.
@@ -151,7 +152,7 @@ class Pinning {
 
   // pin() and unpin() count growth and shrinking of pinned memory on this GPU: arrays, pools, and memory of
   // cuMemCreate that cannot be swapped. pin() first asks the arbiter. It fails if the arbiter refuses, or if
-  // the total would exceed kLargestAllocation.
+  // the pinned memory would exceed kLargestAllocation.
   virtual CUresult pin(Bytes size) = 0;
   virtual void unpin(Bytes size) = 0;
   // Counts and reports growth that has already happened; does not wait.
@@ -167,8 +168,9 @@ class Pinning {
   // is freed, and counts as pinned. The bytes must lie in one allocation, or in one mapping that the program
   // has made itself. Waits for the arbiter. If the backend never moves memory, does nothing and returns
   // CUDA_SUCCESS. Returns CUDA_ERROR_NOT_READY if a part of the memory is not on the GPU, or if to_merge()
-  // returns a range. Returns CUDA_ERROR_OUT_OF_MEMORY if the arbiter refuses to pin this amount, and
-  // CUDA_ERROR_INVALID_VALUE if the bytes do not lie in one allocation or mapping.
+  // returns a range. Returns CUDA_ERROR_OUT_OF_MEMORY if the arbiter refuses to pin this amount,
+  // CUDA_ERROR_INVALID_VALUE if the bytes do not lie in one allocation or mapping, and
+  // CUDA_ERROR_NOT_SUPPORTED if the backend cannot pin memory in place.
   virtual CUresult settle(CUdeviceptr /*address*/, Bytes /*size*/) { return CUDA_SUCCESS; }
   // The range around `address` that must become one handle before settle() can pin a part of it; nullopt if
   // there is none. Only memory that the program has created for export must be one handle.
@@ -191,8 +193,8 @@ class ReportSource {
   virtual Bytes job_host_limit() const { return {}; }
   struct Reading {
     MemoryUse use;
-    // Not a part of `use`: the allocated bytes beyond the window (residency.h), and the bytes of the
-    // program's own host memory.
+    // Not a part of `use`: the allocated bytes beyond the window (residency.h), and the bytes of host memory
+    // that the program has created with cuMemCreate.
     Bytes beyond;
     // The part of use.swappable by which the process asks to widen its window. This part stays beyond the
     // window if the arbiter refuses it.
@@ -213,20 +215,22 @@ class TurnMemory {
   virtual ~TurnMemory() = default;
 
   // Sets the resident limit, which the arbiter sends with Verdict, Restore, Step and Evict. Thread-safe, even
-  // during evict() and restore(), which use the newest value.
+  // during evict() and restore(), which use the newest value. allowed() is thread-safe, too.
   virtual void set_allowed(Bytes allowed) = 0;
   virtual Bytes allowed() const = 0;
 
-  // Evicts handles, least recently used first, until at most allowed() bytes are resident. If some memory has
-  // to stay on the GPU, reports `stuck` to the arbiter and returns false. Never loses contents.
+  // Evicts handles, least recently used first, until at most allowed() bytes are resident. If more memory has
+  // to stay on the GPU, returns false, and reports `stuck` to the arbiter unless the process is ending. Never
+  // loses contents.
   virtual bool evict() = 0;
   // The result of the last evict().
   virtual Eviction last_eviction() const { return {}; }
   // Restores as much memory as allowed() permits, and reports the new use if it has changed. Returns true if
-  // all of the process's memory is resident, or if the device is lost. On a lost device no work can run,
-  // use() counts only resident memory, and the program gets the driver's error. Returns false if allowed() is
-  // too small, or if the driver has not yet freed the memory of other tenants. In the second case, fewer than
-  // allowed() bytes are resident although the footprint is larger, and the caller tries again soon.
+  // all of the process's memory, except away memory, is resident, or if the device is lost. On a lost device
+  // no work can run, use() counts only resident memory, and the program gets the driver's error. Returns
+  // false if allowed() is too small, or if the driver has failed, for example because it has not yet freed
+  // the memory of other tenants. In the second case, fewer than allowed() bytes are resident although the
+  // footprint is larger, and the caller tries again soon.
   virtual bool restore() = 0;
   // Makes the range that to_merge() returns for `address` one handle, at the same addresses and with the same
   // contents. Meanwhile, needs host memory for all contents of the range. No work of the process may be
@@ -234,8 +238,8 @@ class TurnMemory {
   // is not on the GPU, and otherwise an error. After an error some memory may be evicted; restore() brings it
   // back.
   virtual CUresult merge(CUdeviceptr /*address*/) { return CUDA_SUCCESS; }
-  // Prepares for evictions that need `size` bytes of host memory at once. `sharers` sessions of the job, this
-  // one included, may allocate host memory at the same time. Thread-safe; does not wait.
+  // Prepares for evictions that need `size` bytes of host memory at once. Up to `sharers` sessions of the
+  // job, this one included, may allocate host memory at the same time. Thread-safe; does not wait.
   virtual void prepare_host(Bytes /*size*/, unsigned /*sharers*/) {}
   // Maintenance, several times a second, whether the gate is open or closed: carries out deferred frees if
   // the GPU is idle.
@@ -253,7 +257,7 @@ class TurnMemory {
 class Memory : public Allocator, public Pinning, public ReportSource, public TurnMemory {
  public:
   // Sets the size of the process's contexts on this GPU, which use() reports. Thread-safe, as are the other
-  // functions here.
+  // functions that this class adds.
   virtual void set_context_size(Bytes size) = 0;
   // Called when another device has got access to this memory. Updates the access rights of all mapped memory.
   virtual void renew_access() {}

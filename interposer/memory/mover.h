@@ -54,7 +54,8 @@ class Mover {
   // Returns true if the handle can be evicted without more host memory.
   virtual bool has_room(const Handle& /*handle*/) const { return true; }
 
-  // Returns true if the eviction of `leaver.handle` needs host memory that is not yet allocated.
+  // Returns true if the eviction of `leaver.handle` copies the contents, and the handle has no clean copy
+  // whose host memory the eviction can use.
   virtual bool needs_room(const Leaver& /*leaver*/) const { return false; }
 
   // Eviction. begin_out() allocates host memory and starts the copy; end_out() releases the device memory

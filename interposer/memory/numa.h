@@ -13,8 +13,8 @@ struct PciAddress {
   int device = 0;
 };
 
-// The NUMA node that the Linux kernel reports for the device; nullopt if it reports none, or if the host has
-// only one NUMA node. `root` is the prefix of /sys, for tests.
+// The NUMA node that the Linux kernel reports for the device; nullopt if it reports none, or if its report
+// cannot be read. `root` is the prefix of /sys, for tests.
 std::optional<unsigned> numa_node_of(const PciAddress& address, const std::string& root = {});
 
 }  // namespace sharedgpu

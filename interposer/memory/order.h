@@ -3,7 +3,8 @@
 // reverse order. So the handle that is restored last would be evicted first. Not thread-safe.
 //
 // While a tenant runs, all of its memory is on the GPU and its kernels may use any of it, so the time of a
-// handle's last use is unknown. So handles are ordered by the time of the last allocation in them.
+// handle's last use is unknown. So handles are ordered by the time of the last allocation in them, or of the
+// program's last mapping of them.
 //
 // To change the order:
 //   1. Change UsedBefore, which must be a strict order of all handles. If the order uses another field of

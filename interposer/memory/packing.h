@@ -38,7 +38,7 @@ class Packing {
   // Splits a block in two. The first part holds `size` bytes, which must be fewer than the whole block has.
   // Returns the second part.
   CUdeviceptr split(CUdeviceptr block, Bytes size);
-  // Frees a block that take() has allocated. Returns the base of the block's region.
+  // Frees a block. Returns the base of the block's region.
   CUdeviceptr give(CUdeviceptr block);
   // Returns true if the region holds no block.
   bool is_empty(CUdeviceptr region) const;

@@ -8,8 +8,8 @@
 // program's addresses again. These functions never wait for a turn: if memory is not on the GPU now, the next
 // restore maps it.
 //
-// Thread-safe. The functions return driver error codes. If the memory is not the interposer's, they return
-// nullopt, and the caller must call the driver.
+// Thread-safe. The functions return driver error codes. Functions with an optional result return nullopt if
+// the memory is not the interposer's; the caller must then call the driver.
 #pragma once
 
 #include <cuda.h>

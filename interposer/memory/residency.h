@@ -15,7 +15,7 @@ class Residency {
  public:
   // The two counts of allocated memory. A count grows before the memory is allocated.
   enum class Count { swappable, pinned };
-  // Returns false if the total would exceed kLargestAllocation.
+  // Returns false if the count would exceed kLargestAllocation.
   bool grow(Count count, Bytes size);
   void shrink(Count count, Bytes size);
   // Counts growth of pinned memory that has already happened.
@@ -72,7 +72,8 @@ class Residency {
 
   // Adds the handles of a new range, which are busy from the start.
   void add(Range& range);
-  // Returns the number of a new allocation, which is larger than all earlier numbers.
+  // Returns the number of a new allocation, or of a new mapping by the program. It is larger than all earlier
+  // numbers.
   std::uint64_t next_use() { return ++uses_; }
   // Marks the handles of the range as the most recently used handles, except handles that are busy.
   void note_use(Range& range);

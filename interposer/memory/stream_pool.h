@@ -3,7 +3,8 @@
 //
 // A stream can at once reuse a block that it has freed itself, since its later work runs after its earlier
 // work. Another stream gets the block only when the GPU has passed the fence that was made when the block was
-// freed. Blocks are parts of chunks; a chunk can leave the pool if none of its blocks is in use.
+// freed. Blocks are parts of chunks; a chunk can leave the pool if none of its blocks is in use or waits for
+// a fence.
 //
 // Pure: computes with addresses and fences, and never touches memory. Not thread-safe.
 #pragma once

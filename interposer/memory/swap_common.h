@@ -20,7 +20,7 @@ namespace sharedgpu {
 struct SwapOptions {
   Bytes large = mebibytes(8);           // allocations from this size on have a range of their own
   Bytes handle = mebibytes(64);         // size of the handles of a large allocation's range
-  Bytes largest_arena = mebibytes(64);  // the largest arena, which smaller allocations share
+  Bytes largest_arena = mebibytes(64);  // largest size of an arena; small allocations share arenas
   Bytes report_every = mebibytes(128);  // bytes moved between two reports
   Bytes kept_blocks = mebibytes(512);   // unused blocks of away memory that are kept for exchanges
                                         // (SwapExchange::tend)

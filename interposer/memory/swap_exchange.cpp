@@ -171,7 +171,7 @@ bool SwapExchange::end_leave(Handle& handle, Lane lane) {
   return left;
 }
 
-// Returns false if the window or the driver has no room for the handle.
+// Returns false if the window has no room for the handle, or the driver fails.
 bool SwapExchange::begin_enter(CUdeviceptr address, Lane lane, Handle** begun) {
   Handle* const handle = claim(address, true);
   if (handle == nullptr) return true;

@@ -27,8 +27,8 @@ class SwapFreeing {
   void free_deferred(Gpu gpu);
   // The bytes that will be released by the deferred frees.
   Bytes due() const;
-  // Calls `take`, which requests growth. If the growth fails for lack of memory, carries out the deferred
-  // frees and calls `take` again.
+  // Calls `take`, which requests growth. If the growth fails for lack of memory and frees are deferred,
+  // carries out these frees and calls `take` again.
   template <class Take>
   CUresult make_room(Take take) {
     if (defers()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The swap backend. An address range lasts as long as its allocation, but its handles have device memory only
-// while they are neither evicted nor away. Evicted contents are in pinned host memory. This class only
+// The swap backend. An address range lasts as long as its allocations, but its handles have device memory
+// only while they are neither evicted nor away. Evicted contents are in pinned host memory. This class only
 // connects its parts. See README.md in this directory.
 #pragma once
 

@@ -13,10 +13,10 @@ class SwapMerging {
   SwapMerging(SwapCommon& common, SwapTurns& turns) : common_(common), turns_(turns) {}
 
   // Evicts all handles of the range, and restores their contents to a single handle at the same addresses.
-  // Returns CUDA_ERROR_NOT_READY if a part of the memory is not on the GPU, and CUDA_ERROR_OUT_OF_MEMORY if
-  // host memory or device memory is missing. After a failure no contents are lost, but some handles may be
-  // evicted. Only the turn thread calls this, while no work of the process runs and no other thread changes
-  // the views of the range.
+  // Returns CUDA_ERROR_NOT_READY if a part of the memory is not on the GPU, CUDA_ERROR_OUT_OF_MEMORY if host
+  // memory or device memory is missing, and another error if the driver fails. After a failure no contents
+  // are lost, but some handles may be evicted. Only the turn thread calls this, while no work of the process
+  // runs and no other thread changes the views of the range.
   CUresult merge(Range& range);
 
  private:

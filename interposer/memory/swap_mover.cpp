@@ -233,8 +233,8 @@ void SwapMover::forget(Handle& handle) {
   if (!handle.mapped || !handle.away) give_block_back(handle);
 }
 
-// Detaches the host memory from the handle, and returns it to the caller, who has to free it. Evicted
-// contents or a clean copy in this memory are lost for the handle.
+// Detaches the host memory from the handle, and returns it to the caller. Evicted contents or a clean copy in
+// this memory are lost for the handle.
 HostRoom SwapMover::take_host(Handle& handle) {
   if (handle.has_copy()) kept_ -= handle.size.count;
   handle.left.reset();

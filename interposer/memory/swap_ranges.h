@@ -10,7 +10,7 @@ class SwapRanges {
  public:
   struct Form {
     Bytes size;
-    Bytes handle;  // size of each handle of the range
+    Bytes handle;  // size of the handles, except the last one (cut_into_handles())
     bool arena = false;
     const CUmemAllocationProp* kind = nullptr;  // see Device::create
   };

@@ -90,7 +90,7 @@ bool SwapTurns::evict() {
     } else if (stuck || !common_.residency.exceeds() || !common_.residency.any_busy()) {
       break;
     } else {
-      common_.changed.wait(common_.mutex);  // other threads are allocating or freeing the busy handles, and
+      common_.changed.wait(common_.mutex);  // other threads have claimed the busy handles, and
                                             // they never wait for this thread
     }
   }
@@ -227,8 +227,8 @@ bool SwapTurns::bring_back() {
     }
     if (pipeline.empty()) {
       if (failed || !common_.residency.any_busy() || !common_.residency.all_usable()) break;
-      // Other threads are allocating or freeing the busy handles, and they never wait for this thread. Such a
-      // thread may have read the resident limit before the limit was raised, and then does not back its
+      // Other threads have claimed the busy handles, and they never wait for this thread. A thread that
+      // allocates may have read the resident limit before the limit was raised, and then does not back its
       // memory. So this thread has to back this memory.
       common_.changed.wait(common_.mutex);
       continue;

@@ -22,7 +22,7 @@ struct Ranked {
   std::uint64_t handle;
   Bytes size;
   std::uint64_t next;   // NeedOrder::next()
-  std::uint64_t since;  // NeedOrder::since(), for a handle without a next need
+  std::uint64_t since;  // NeedOrder::since() if the handle has no next need; otherwise zero
 };
 
 Ranked ranked(const NeedOrder& order, const Candidate& each) {

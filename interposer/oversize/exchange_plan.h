@@ -28,17 +28,17 @@ struct Candidate {
   bool on_gpu;
 };
 
-// The handles to move, by address. When all of `out` have left the window, all of `in` fit into it.
+// The handles to move, each given by its address. When all of `out` have left the window, all of `in` fit
+// into it.
 struct Plan {
   std::vector<std::uint64_t> out;
   std::vector<std::uint64_t> in;
 };
 
-// `needed`: the handles that the next launch needs, the most important first. As many of them come in as fit
-// into the window together; the others stay away. Addresses that are no candidates are ignored. `free`: the
-// part of the window that has no handle.
-// `most`: handles come in early only while the total of all bytes that come in is at most this. The needed
-// handles may exceed it.
+// `needed`: the handles that the next launch needs, the most important first. In this order, each of them
+// comes in if it fits into the window beside those that come in before it; otherwise it stays away. Addresses
+// that are no candidates are ignored. `free`: the part of the window that has no handle. `most`: handles come
+// in early only while the total of all bytes that come in is at most this. The needed handles may exceed it.
 Plan plan(const NeedOrder& order, std::span<const Candidate> candidates,
           std::span<const std::uint64_t> needed, Bytes free, Bytes most);
 

@@ -25,7 +25,7 @@ class KernelCosts {
     std::uint32_t word = 0;     // the offset of the operand's pointer in the kernel's parameters, in bytes
     auto operator<=>(const Key&) const = default;
   };
-  // A guessed operand of a launch. The kernel may touch fewer bytes.
+  // A guessed operand of a launch. The kernel may touch fewer or more bytes.
   struct Operand {
     Key key;
     Bytes size;
@@ -50,14 +50,16 @@ class KernelCosts {
   struct Record {
     std::uint32_t away_launches = 0;
     std::uint32_t here_launches = 0;
-    // Figures of the last timed launch with operands away; zero bytes if there was none.
+    // Figures of the last timed launch with this operand away; zero bytes if there was none.
     Nanoseconds took{};
     Bytes all;                   // size of all operands of this launch
     Bytes away;                  // the bytes of these operands that were away
     std::optional<double> here;  // the shortest time of the timed launches with all operands on the GPU, in
                                  // nanoseconds per byte of their operands
   };
-  Record* record_of(Key key);  // null if there are too many keys
+  // Returns the record of the key, and adds the record if it is missing. Returns null if it is missing and
+  // kMostKeys records exist.
+  Record* record_of(Key key);
 
   std::map<Key, Record> records_;
 };

@@ -19,7 +19,7 @@ constexpr std::size_t kLongestMatch = 256;
 constexpr std::size_t kMostPlaces = 16;
 // The number of past cycles that predict the next need. A single cycle may have left a need out.
 constexpr int kCycles = 2;
-// The order counts as learned if at least kEnough of the last kLastNeeds needs were predicted.
+// The order counts as learned only if at least kEnough of the last kLastNeeds needs were predicted.
 constexpr unsigned kLastNeeds = 16;
 constexpr unsigned kEnough = 8;
 constexpr std::uint32_t kEveryNeed = (1u << kLastNeeds) - 1;

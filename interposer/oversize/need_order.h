@@ -6,8 +6,9 @@
 // need from now.
 //
 // Pure and bounded: no clock, at most kMostNeeds needs and kMostMemory bytes. Not thread-safe. A handle is
-// identified by its address. A call takes the time of a search in a balanced tree. For a need that was not
-// predicted, it also compares a few earlier positions. No call fails. The constructor, too, allocates memory.
+// identified by its address. A call takes the time of a search in a balanced tree. If the need is not the one
+// that the log predicts, note() also compares up to 16 earlier positions, with up to 256 needs each. No call
+// fails. The constructor, too, allocates memory.
 #pragma once
 
 #include <cstddef>
@@ -31,14 +32,14 @@ class NeedOrder {
   // count as one need.
   void note(std::uint64_t handle);
 
-  // Returns true if at least half of the last 16 needs were predicted, and a past position corresponds to the
-  // present.
+  // Returns true if a past position corresponds to the present, and at least half of the last 16 needs were
+  // predicted. When a position is found at which eight or more needs match the newest needs, these newest
+  // needs count as predicted, too.
   bool learned() const;
   // The distance of the handle's next need. If the order is learned, two past positions that correspond to
   // the present predict it: one in each of the last two cycles. From each of these positions, the distance to
   // the handle's next need after it is taken. The result is the shorter one; kNever if the log has no such
-  // need. While no order is learned, the result is the number of needs since the handle's last need; kNever
-  // if the log has no need of the handle.
+  // need. While no order is learned, the result is since() + 1; kNever if the log has no need of the handle.
   std::uint64_t next(std::uint64_t handle) const;
   // The distance back to the handle's last need: 0 if this is the newest need of all, kNever if the log has
   // no need of the handle.
@@ -74,21 +75,24 @@ class NeedOrder {
   // Assumes that the newest need is the same as the need at `place`. Returns how many needs in a row,
   // backwards from `place`, are the same as the newest needs; at most kLongestMatch.
   std::size_t match(Position place) const;
-  // Returns the newest one of the positions with the longest match; nullopt if no match is longer than
-  // `longest`. Sets `longest` to the length of the match.
+  // Compares the newest positions in `needs`. Returns the position with the longest match, the newest one of
+  // several; nullopt if no match is longer than `longest`. If it finds one, sets `longest` to the length of
+  // the match.
   std::optional<Position> best_place(const Positions& needs, std::size_t& longest) const;
   // Sets present_ to the position that corresponds to a need of the handle at this moment. If there is no
-  // such position, returns false and leaves present_ unchanged.
+  // such position, returns false and leaves present_ unchanged. Also records in predicted_ whether the need
+  // was predicted.
   bool follow(std::uint64_t handle, const Positions& needs);
   void drop_oldest();
 
   std::deque<Need> log_;
   Position first_ = 1;                        // the position of log_.front()
   std::map<std::uint64_t, Positions> needs_;  // the positions of each handle in the log
-  // The past position that corresponds to the newest need; zero if none is known.
+  // The past position that corresponds to the newest need, or to an earlier need if none was found for the
+  // newest; zero if no such position is in the log.
   Position present_ = 0;
-  std::uint32_t predicted_ =
-      0;  // a bit for each of the last needs: 1 if the need was predicted; the lowest bit is the newest need
+  std::uint32_t predicted_ = 0;  // a bit for each of the last needs: 1 if the need counts as predicted; the
+                                 // lowest bit is the newest need
 };
 
 }  // namespace sharedgpu
