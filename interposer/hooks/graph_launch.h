@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches of graphs in an oversized process. A graph is launched node by node if its operands do not fit the
-// window together, or if it has a single kernel. Then handles can be exchanged between two kernels, and each
-// kernel can be timed. Any other graph is launched whole, after its operands have come in. Thread-safe.
+// Launches of graphs in an oversized process. If all nodes can be launched singly, the graph is launched node
+// by node in two cases: the operands that its kernels need do not fit the window together, or it has a single
+// kernel. Then handles can be exchanged between two kernels, and each kernel can be timed. Any other graph is
+// launched whole, after the handles that Residence::choose() chose have come in. Thread-safe.
 #pragma once
 
 #include <cuda.h>

@@ -40,7 +40,7 @@ struct GraphLaunches {
 // Graphs are named by their CUgraphExec, nodes by their CUgraphNode.
 class GraphRecords {
  public:
-  // Returns false as long as nothing is known about any graph.
+  // Returns true once instantiated() has been called.
   bool in_use() const { return in_use_.load(std::memory_order_relaxed); }
   // The program has instantiated the graph.
   void instantiated(std::uintptr_t graph, GraphContents contents);
@@ -77,9 +77,9 @@ class GraphRecords {
     GraphContents contents;
     bool known = false;    // the contents are known
     std::size_t size = 0;  // nodes in `contents`
-    // Each node of the contents, by its handle; empty until the first change.
+    // Each node of the contents, by its handle; empty until find_node() is called.
     std::map<std::uintptr_t, GraphNode*> nodes;
-    std::shared_ptr<const GraphSnapshot> snapshot;  // null after a change
+    std::shared_ptr<const GraphSnapshot> snapshot;  // made by snapshot(); null after find_node()
   };
 
   Record* find_known(std::uintptr_t graph) REQUIRES(mutex_);

@@ -8,8 +8,8 @@
 
 namespace sharedgpu::hooks {
 
-// keep() takes our reference, unless the driver refuses; let_go() releases our reference. Called with the
-// lock of `primary` held.
+// keep() takes our reference, unless we have it already or the driver refuses; let_go() releases our
+// reference, if we have it. Called with the lock of `primary` held.
 CUresult keep(tracking::Primary& primary, CUdevice device);
 void let_go(tracking::Primary& primary, CUdevice device);
 
@@ -31,7 +31,8 @@ class PrimaryStays {
   CUresult result_ = CUDA_SUCCESS;
 };
 
-// Returns the primary context in *context if the program or the interposer has a reference to it.
+// Returns the primary context in *context. Call it only while the program or the interposer has a reference
+// to this context.
 CUresult name_primary(Process& process, CUdevice device, CUcontext* context);
 
 }  // namespace sharedgpu::hooks

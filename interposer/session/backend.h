@@ -11,7 +11,7 @@
 namespace sharedgpu::session {
 
 struct MadeMemory {
-  Memory* memory = nullptr;        // null: unmanaged
+  Memory* memory = nullptr;
   DriverDevice* device = nullptr;  // the device that `memory` uses; null for the native backend
 };
 

@@ -9,7 +9,8 @@ namespace sharedgpu::session {
 class SubmissionClock {
  public:
   virtual ~SubmissionClock() = default;
-  // Called every few milliseconds while the gate is open; must not block. Returns zero if unknown.
+  // Called while the gate is open: every millisecond while other tenants wait, otherwise every 50 ms. Must
+  // not block. Returns zero if unknown.
   virtual Nanoseconds longest() = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The lock file of exported memory shows whether an importer still has the memory open. Exporter and
-// importers share the file and lock one byte per exported allocation.
+// importers share the file. An importer locks one byte for each exported allocation that it has open.
 //
 // When a process dies, for any reason, the Linux kernel drops its locks, so no message is needed. The locks
 // belong to the open file description (F_OFD_SETLK), and every process has an open file description of its
