@@ -65,7 +65,7 @@ CASES = (
 
 @dataclass(frozen=True)
 class Run:
-    """One measurement of a case: the tenants that run at once, and the way of sharing."""
+    """One measurement of a case: the tenants that run at the same time, and the way of sharing."""
     name: str
     tenants: tuple[int, ...]  # indices into Case.tenants
     arbiter: bool = True
