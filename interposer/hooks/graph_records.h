@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executable graphs of the program, with their nodes: as they were instantiated, with all updates since.
-// The numbers of graphs and of nodes are bounded. Nothing is known about graphs beyond these bounds.
+// The executable graphs that the program has made in sessions that may become oversized, with their nodes: as
+// they were instantiated, with all updates since. The numbers of graphs and of nodes are bounded. Nothing is
+// known about graphs beyond the first bound, or about the nodes of graphs beyond the second bound.
 // Thread-safe.
 #pragma once
 
@@ -79,7 +80,7 @@ class GraphRecords {
     std::size_t size = 0;  // nodes in `contents`
     // Each node of the contents, by its handle; empty until find_node() is called.
     std::map<std::uintptr_t, GraphNode*> nodes;
-    std::shared_ptr<const GraphSnapshot> snapshot;  // made by snapshot(); null after find_node()
+    std::shared_ptr<const GraphSnapshot> snapshot;  // null until snapshot() makes it, and after find_node()
   };
 
   Record* find_known(std::uintptr_t graph) REQUIRES(mutex_);

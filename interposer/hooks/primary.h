@@ -15,7 +15,8 @@ void let_go(tracking::Primary& primary, CUdevice device);
 
 // Keeps the primary context alive from construction to destruction, if result() is CUDA_SUCCESS. If the
 // program has no reference to the context, our own reference keeps the context alive even after the
-// destruction of this object. The context is created if necessary.
+// destruction of this object, until tend_primary() releases the reference. The context is created if
+// necessary.
 class PrimaryStays {
  public:
   PrimaryStays(Process& process, CUdevice device);

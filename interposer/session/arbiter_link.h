@@ -44,8 +44,8 @@ class ArbiterLink {
   // returns true. Thread-safe.
   void note_silence();
   bool silent() const { return silent_.load(std::memory_order_acquire); }
-  // The time at which the connection was lost; zero while there is a connection. One nanosecond after run()
-  // has given up the session.
+  // The time at which the connection was lost; zero while there is a connection. When run() has given up the
+  // session, the result is nonzero for good, but no longer a time.
   Nanoseconds lost_since() const { return Nanoseconds(lost_since_.load(std::memory_order_acquire)); }
   Backend backend() const { return backend_.load(std::memory_order_relaxed); }
   // Returns true if the last Attached message permits away memory.

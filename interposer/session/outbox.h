@@ -22,7 +22,7 @@ struct Report {
   Epoch epoch;
   std::uint64_t order = 0;   // number of the order that a `released` report answers
   Nanoseconds span{};        // overuse or idle time
-  Nanoseconds submission{};  // duration of one submission, only for `released`
+  Nanoseconds submission{};  // SubmissionClock::longest(), only for `released`
 };
 
 // Removes the oldest element from the queue, and returns this element; nullopt if the queue is empty.

@@ -38,7 +38,7 @@ class LockFile {
   void let_go(std::uint64_t number) const;
   bool exporter_lives() const;
   // Call this after the death of the exporter. Returns true if this importer must count the allocation as
-  // pinned memory from now on. At any time, only one importer counts it.
+  // pinned memory from now on. At any time, at most one importer counts it.
   bool inherit(std::uint64_t number) const;
 
  private:

@@ -75,10 +75,10 @@ class Contexts {
   // this context. If it did not, returns an error of any context.
   CUresult synchronize();
   CUresult synchronize(const std::vector<CUdevice>& devices);
-  // Does the same for all contexts, for a ContextDrain. First polls the GPU for a while: captures may begin
-  // during polling, but a wait in the driver would delay them. The work may be waiting for a submission that
-  // the program must capture first. Returns false if a capture prevented the wait. Returns true after any
-  // other error, since a context with an error runs no work.
+  // Does the same for all contexts; ContextDrain calls it. First polls the GPU for a while: captures may
+  // begin during polling, but a wait in the driver would delay them. The work may be waiting for a submission
+  // that the program must capture first. Returns false if a capture prevented the wait. Returns true after
+  // any other error, since a context with an error runs no work.
   bool drain();
   // Returns true if all streams are idle according to the driver: the legacy default streams of the contexts,
   // and the streams that the program has created. Does not wait. Returns false during a capture, which a
