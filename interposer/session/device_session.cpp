@@ -33,8 +33,8 @@ using namespace std::chrono_literals;
 // only a line on stderr depends on the reason.
 constexpr Nanoseconds kExplanationPatience = std::chrono::seconds(1);
 constexpr Nanoseconds kPatience = 100ms;        // time between two checks for a lost arbiter
-constexpr Nanoseconds kExporterPatience = 10s;  // a longer silence means that the exporting process is
-                                                // stopped
+constexpr Nanoseconds kExporterPatience = 10s;  // the longest wait for a piece; an exporting process that
+                                                // takes longer is probably stopped
 constexpr unsigned kSaidOption = 1, kSaidGpu = 2;
 // The most exchanges that make_room() tries. Work that does not end, or the end of a turn, may prevent an
 // exchange.
