@@ -34,7 +34,7 @@ struct GraphSnapshot {
 struct GraphLaunches {
   std::mutex mutex;
   bool known = false;        // all launches so far were submitted before the fence `last`, or there were none
-  FencePtr last;             // null: no launch is known
+  FencePtr last;             // null: no launch is known, or its fence could not be recorded
   bool last_single = false;  // the last launch was made node by node
 };
 

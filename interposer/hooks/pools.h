@@ -129,7 +129,7 @@ class Pools {
   using PoolPtr = std::shared_ptr<Pool>;
   // An unfinished allocation from a pinned pool.
   struct Claim {
-    PoolPtr pool;  // null: nothing was requested
+    PoolPtr pool;  // null: the pool is not known, or the size is too large; nothing is counted
     Bytes size;
     Bytes room;
     bool fits = true;  // false if the allocation would exceed the maximum size of the pool

@@ -177,7 +177,7 @@ SHAREDGPU_EXPORT CUresult cuMemAddressFree(CUdeviceptr address, std::size_t size
   if (size != 0 && first_answer([=](ProgramMemory& program) { return program.next(address, {size}); }))
     return CUDA_ERROR_INVALID_VALUE;
   reservations().remove(address);  // not after the driver's free, since another thread may get the same
-                                   // addresses at once
+                                   // addresses immediately
   CUresult result = SHAREDGPU_REAL(cuMemAddressFree, address, size);
   if (result != CUDA_SUCCESS) reservations().add(address, size);
   return result;

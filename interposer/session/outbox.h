@@ -48,7 +48,7 @@ class Outbox {
   void usage(bool stuck);
   // Sends a Usage that requests growth which has already happened; no thread waits for the answer.
   void claim();
-  // Sends a query that a live arbiter answers at once.
+  // Sends a query that a live arbiter answers immediately.
   void ping();
   // Wakes the service thread to send a request that was added to Requests.
   void poke() { doorbell_.ring(); }

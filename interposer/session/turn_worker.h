@@ -64,7 +64,7 @@ class TurnWorker {
   void push(const TurnOrder& order);
   // Yields the turn to other tenants before the turn is over. Thread-safe.
   void give_back();
-  // Called when other tenants begin to wait: checks at once whether the session is idle.
+  // Called when other tenants begin to wait: wakes the turn thread, which checks whether the session is idle.
   void look();
   // Exchanges handles of the session's memory between the window and host memory, at a moment without work of
   // this process on the GPU. Waits until this is done. Gives up if the handles have not begun to move within
