@@ -10,7 +10,7 @@ FITS, TWICE = 0.9, 1.9  # total footprint of several tenants
 
 @dataclass(frozen=True)
 class Role:
-    """Several tenants of one kind. `seconds` is the duration of one of them alone, in units of --seconds."""
+    """One or several tenants of one kind. `seconds` is the duration of one of them alone, in units of --seconds."""
     kind: str
     memory: float
     copies: int = 1

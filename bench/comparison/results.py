@@ -12,7 +12,7 @@ class Row:
     name: str
     seconds: float
     serial: float
-    ideal: float | None  # None for a reference run
+    ideal: float | None  # None for a reference run, and if a run that is needed to compute it is missing
     handoffs: float  # number of times that the GPU passed from one set of tenants to the next
     handoff_seconds: float | None  # median time from a release to the next lease
 

@@ -39,7 +39,7 @@ struct Program {
   };
   std::vector<Piece> pieces = {};
   Nanoseconds kernel = std::chrono::milliseconds(5);  // length of the longest kernel; a turn may end late by
-                                                      // this length
+                                                      // at most this length
 };
 
 class Stage : private simulation::Process {

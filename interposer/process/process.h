@@ -65,8 +65,8 @@ class Process final : private gate::GateListener, private shared_memory::Imports
   // take `extra` bytes more than usual.
   void context_extra(CUcontext context, CUlimit limit, Bytes extra);
 
-  // Yields the turn to waiting tenants. Called when the next submission would not finish before the end of
-  // the turn.
+  // Yields the turn to waiting tenants. Called when the next submission is not expected to finish before the
+  // end of the turn.
   void give_turn_back();
 
   // Exports the allocation at `base`, which must be pinned in place, to other processes of the tenant.
