@@ -177,7 +177,7 @@ class ContextDrain final : public gate::Drain {
 
  private:
   Contexts& contexts_;
-  std::mutex mutex_;  // held while the gate is closed and drained
+  std::mutex mutex_;  // held by the thread that closes or pauses the gate and drains
 };
 
 }  // namespace sharedgpu::tracking
