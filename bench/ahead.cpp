@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the time that the backlog limit adds to a submission in two cases: all tenants fit, or the GPU is
-// oversubscribed and the limit keeps the backlog short. Runs on the simulated GPU, where work takes no time.
+// Measures the time of a submission, with the gate and the backlog limit, in two cases: all tenants fit, or
+// the GPU is oversubscribed and the limit keeps the backlog short. Runs on the simulated GPU, where work
+// takes no time.
 #include <benchmark/benchmark.h>
 #include <unistd.h>
 

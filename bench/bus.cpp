@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures the bus between host and GPU by copies of pinned host memory: to the GPU, from the GPU, and both
-// at once. Prints a JSON object with bytes per second, the GPU's memory and the GPU's name.
+// at the same time. Prints a JSON object with bytes per second ("both": the sum of both directions), the
+// GPU's memory and the GPU's name.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

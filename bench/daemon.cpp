@@ -266,7 +266,8 @@ class Exporter {
   Exporter& operator=(const Exporter&) = delete;
 
   double used_seconds() const { return ::used_seconds(pid_); }
-  // The whole answer; empty if the exporter does not listen yet. `headers`: more lines of the request.
+  // The whole answer; empty if the exporter does not listen yet, or does not answer. `headers`: more lines of
+  // the request.
   std::string scrape(const std::string& headers) const {
     const UniqueFd peer(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (connect(peer.get(), reinterpret_cast<const sockaddr*>(&address_), sizeof address_) != 0) return {};

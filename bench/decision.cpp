@@ -63,7 +63,7 @@ struct Crowd : simulation::Process {
     for (const Action& action : core->handle(event, now))
       if (const auto* send = std::get_if<Send>(&action)) answers.push_back(*send);
   }
-  // Carries out each order at once, and reports its completion to the core.
+  // Carries out the order immediately, and reports its completion to the core.
   void answer(const Send& sent) {
     simulation::Session& session = sessions[sent.session.value];
     if (!session.receive(sent.message)) return;

@@ -8,8 +8,8 @@
 //   bench_eviction_order --write DIR  writes the generated programs as such files into the folder DIR
 //
 // Prints a line for each trace and window. The window is the footprint divided by the oversubscription. The
-// bytes of the first two cycles of a generated program do not count, nor those before the line "learned" of a
-// file.
+// bytes of the needs from which the policy learns do not count: in a file the needs before the line
+// "learned", in most generated programs the first two cycles.
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -23,8 +23,7 @@ namespace sharedgpu::needs {
 namespace {
 
 constexpr double kOversubscriptions[] = {1.1, 1.25, 1.5, 2};
-constexpr Bytes kMost[] = {{}, mebibytes(256), mebibytes(512)};  // maximum number of bytes that enter the
-                                                                 // window before they are needed
+constexpr Bytes kMost[] = {{}, mebibytes(256), mebibytes(512)};  // values of `most` of with_plans()
 
 double gib(Bytes bytes) { return static_cast<double>(bytes.count) / static_cast<double>(gibibytes(1).count); }
 

@@ -186,7 +186,7 @@ class Managed {
     check(cuStreamSynchronize(out_), "cuStreamSynchronize");
   }
   // move_out() moves the half of the memory that is on the GPU to the host. move_in() moves the other half to
-  // the GPU. move_both() does both at once. Each returns the time of one part.
+  // the GPU. move_both() does both at the same time. Each returns the time of one part.
   double move_out() {
     return timed([&] { half(resident_, kHost, out_); });
   }

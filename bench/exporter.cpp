@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// bench_exporter [TENANTS]: measures the time from a status text to the exporter's answer: parsing,
+// bench_exporter [TENANTS]: measures the CPU time from a status text to the exporter's answer: parsing,
 // conversion and Prometheus' text format. Reads a status from standard input (`sharedgpu status --json`), and
-// replaces its tenants by TENANTS copies of the first one.
+// replaces its tenants by TENANTS copies of the first one, with different ids.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

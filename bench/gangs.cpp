@@ -4,11 +4,12 @@
 // arbiters (gangs). Prints a table for docs/multi-node.md.
 //
 // A cluster has two to six jobs that each span two to four of its nodes, and it may have jobs on one node
-// (random_cluster()). A scenario counts as deadlocked if its jobs do not end within twenty minutes of
-// modelled time. Alone, each job takes seconds. The longest wait is compared with simulation::longest_wait().
-// The total time is compared with the time under an ideal scheduler, which knows the state of all nodes and
-// has handoffs without duration. In each turn, the ideal scheduler runs the job that has waited longest, and
-// all jobs that fit beside this job.
+// (random_cluster()). A scenario counts as deadlocked if not all of its jobs end within twenty minutes of
+// modelled time (with --cut an hour; --work multiplies both). Alone, each job takes seconds. The longest wait
+// is compared with simulation::longest_wait(). In scenarios without faults, one in twenty is also compared
+// with an ideal scheduler, which knows the state of all nodes and has handoffs without duration: the total
+// times are compared. In each turn, the ideal scheduler runs the job that has waited longest, and then, in
+// the order of their waits, each job that fits beside the jobs chosen so far.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures the cost of libsharedgpu.so for a program that never uses CUDA. Runs the program many times in
-// pairs, with and without the library in LD_PRELOAD, and prints the medians.
+// pairs, without and with the library in LD_PRELOAD. Prints the median time without the library, and the
+// median and the quartiles of the difference.
 //
 //   bench_startup LIBRARY [PROGRAM [PAIRS]]      default: /bin/true, 500
 #include <spawn.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program with deterministic work for bench/compare. It uses the driver API, and so runs on the simulated
-// GPU and on machines without PyTorch. work_torch.py has the same options and output. A GPU step changes all
-// of the memory (kind inference: reads all of it), and then runs a kernel that spins. A CPU step only sleeps,
-// just as a kernel on the simulated GPU does no work and only takes time.
+// GPU and on machines without PyTorch. work_torch.py has most of the options, and the same output. A GPU step
+// changes all of the memory (kind inference: reads all of it), and then runs a kernel that spins. A CPU step
+// only sleeps.
 //
 // The last line on stdout is a JSON object: its times are seconds of CLOCK_MONOTONIC.
 #include <unistd.h>

@@ -10,7 +10,7 @@ FITS, TWICE = 0.9, 1.9  # total footprint of several tenants
 
 @dataclass(frozen=True)
 class Role:
-    """Several tenants of one kind. `seconds` is the duration of one of them alone, in units of --seconds."""
+    """One or several tenants of one kind. `seconds` is the duration of one of them alone, in units of --seconds."""
     kind: str
     memory: float
     copies: int = 1
@@ -65,7 +65,7 @@ CASES = (
 
 @dataclass(frozen=True)
 class Run:
-    """One measurement of a case: the tenants that run at once, and the way of sharing."""
+    """One measurement of a case: the tenants that run at the same time, and the way of sharing."""
     name: str
     tenants: tuple[int, ...]  # indices into Case.tenants
     arbiter: bool = True

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Bus:
-    """Bytes per second of copies of pinned memory; `both`: the sum of both directions when used at once."""
+    """Bytes per second of copies of pinned memory; `both`: the sum of both directions when used at the same time."""
     inwards: float
     outwards: float
     both: float

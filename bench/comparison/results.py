@@ -12,7 +12,7 @@ class Row:
     name: str
     seconds: float
     serial: float
-    ideal: float | None  # None for a reference run
+    ideal: float | None  # None for a reference run, and if a run that is needed to compute it is missing
     handoffs: float  # number of times that the GPU passed from one set of tenants to the next
     handoff_seconds: float | None  # median time from a release to the next lease
 
@@ -53,13 +53,14 @@ def wrong(case, run, measured, outcome):
 
 
 def of_tenants(case, measured):
-    """For each tenant of the case, the run of its role alone; None if any of these runs is missing."""
+    """For each tenant of the case, the run of its role alone; None if any of these runs is missing or has failed."""
     found = [good(measured).get(f"alone: {role.kind}") for role in case.tenants]
     return None if None in found else found
 
 
 def packing(case, measured, solos):
-    """The time of tenants that fit together on plain CUDA, divided by the sum of their times alone."""
+    """The time of tenants that fit together on plain CUDA, divided by the sum of their times alone; 1 if they were not
+    measured together."""
     together = measured.get(f"plain CUDA, {case.at_once} together")
     return total(together) / sum(alone(solo).total for solo in solos[:case.at_once]) if together else 1.0
 

@@ -29,8 +29,8 @@ def bar(x, y, length, name, words):
 
 
 def chart(title, rows):
-    """Draws one bar for each row in each of two panels. In the panel of times, a line across each bar marks the row's
-    ideal. In the panel of ratios, one line marks the ratio 1."""
+    """Draws one bar for each row in the panel of times, and one for each row with an ideal in the panel of ratios. In the
+    panel of times, a line across the bar marks the row's ideal. In the panel of ratios, one line marks the ratio 1."""
     seconds_at, ratio_at = LABEL, LABEL + PANEL + 60
     room = PANEL - 60  # leaves room for the numbers to the right of the bars
     most = max(max(row.seconds, row.ideal or 0) for row in rows)

@@ -70,7 +70,8 @@ def share_of_cores(number, shares):
 
 def side_by_side(commands, environment, folder, seconds, shares):
     """Runs the commands, each on its share of the cores. All begin their work at the same time, when each has a CUDA
-    context. Returns their outputs. Fails if a command fails, or after the timeout."""
+    context. Returns the JSON object that each command printed last, with its evictions. Fails if a command fails, or if
+    the commands have not ended `seconds` after they began to work."""
     programs = []
     try:
         for number, command in enumerate(commands):
@@ -125,7 +126,7 @@ def evictions(told):
 
 def entries(log):
     """(pid, seconds) for each lease that follows a release by another tenant: the pid of the lease's tenant, and the time
-    from that release to the lease."""
+    from the last such release to the lease."""
     pids, displaced_at, found = {}, {}, []
     for line in log.splitlines():
         match = re.match(r"(\S+) sharedgpud: debug: (.+?)(?:, pid (\d+): came$|: (lease on|released) )", line)

@@ -15,8 +15,8 @@ struct Moved {
   std::uint64_t exchanges = 0;
 };
 
-// The bytes that move if NeedOrder and plan() choose the handles; at most `most` bytes enter the window
-// before they are needed.
+// The bytes that move if NeedOrder and plan() choose the handles. In an exchange, handles enter the window
+// before they are needed only while at most `most` bytes enter it altogether.
 Moved with_plans(const Trace& trace, Bytes window, Bytes most);
 // The bytes that move if the least recently used handles leave, and no handle enters the window before it is
 // needed.

@@ -21,8 +21,8 @@ struct Need {
 struct Trace {
   std::string name;
   std::vector<Need> needs;
-  std::size_t learned = 0;  // the number of needs at the beginning (two cycles, if the trace is generated)
-                            // that do not count, since a policy learns from them
+  std::size_t learned = 0;  // the number of needs at the beginning (in most generated traces two cycles) that
+                            // do not count, since a policy learns from them
 };
 
 // The sum of the sizes of all handles.
@@ -33,8 +33,8 @@ Bytes largest(const Trace& trace);
 // The programs that bench_eviction_order replays.
 std::vector<Trace> programs();
 
-// A cycle of random length that is repeated `cycles` times. A cycle needs each of at most `handles` handles
-// once or several times. `sizes`: true if the handles have different sizes; otherwise each has 64 MiB.
+// A cycle of random length that is repeated `cycles` times. A cycle needs each of `handles` handles one to
+// three times. `sizes`: true if the handles have different sizes; otherwise each has 64 MiB.
 Trace random_cycles(std::uint64_t seed, unsigned handles, unsigned cycles, bool sizes);
 
 // Reads or writes a trace with one line for each need: the handle and its size in bytes, as decimal numbers.

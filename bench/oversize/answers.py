@@ -103,8 +103,8 @@ def adam(weights, first, second, slope, count, spare):
 
 
 class Slot:
-    """Memory on the GPU for one block: its parameters and both moments. CUDA events order the copies into and out of
-    it."""
+    """Memory on the GPU for one block: its parameters, its parameters and both moments, or its gradient. CUDA events order
+    the copies into and out of it."""
 
     def __init__(self, numbers, rows, dtype):
         self.state = torch.empty(rows, numbers, device="cuda", dtype=dtype)
@@ -112,8 +112,8 @@ class Slot:
 
 
 class Streamed:
-    """A hand-written loop over blocks, double-buffered: one block is computed while the next block is copied in and the
-    previous block is copied out. The activations stay on the GPU."""
+    """A hand-written loop over blocks, with three slots on the GPU: one block is computed while the next block is copied in
+    and the previous block is copied out. The activations stay on the GPU."""
     SLOTS = 3
     on_cpu = False
 
@@ -155,8 +155,8 @@ class Streamed:
         report.tell("resident", f"{keep} of {options.depth} blocks")
 
     def room(self):
-        """The number of blocks that fit on the GPU beside the slots and a step's activations. Runs one block to measure
-        the activations."""
+        """The number of blocks that fit on the GPU beside the slots and a step's activations; all blocks if there is no
+        limit. Runs one block to measure the activations."""
         if options.limit_gib is None:
             return options.depth
         held = torch.cuda.memory_allocated
@@ -188,7 +188,8 @@ class Streamed:
         return found
 
     def fetch(self, number, rows):
-        """Begins to copy a block into a slot: the first `rows` rows of its state. Returns the slot."""
+        """Begins to copy a block into a slot: the first `rows` rows of its state. Returns the slot. A block that stays on
+        the GPU has a slot of its own, and is not copied."""
         if number in self.resident:
             return self.resident[number]
         slot = self.slots[self.turn % len(self.slots)]
@@ -256,8 +257,9 @@ class Streamed:
         return x.detach().requires_grad_(), graphs
 
     def backward(self, down, graphs, coming):
-        """Computes the gradient of each block, updates the block, and begins to copy it to the host. Returns the first
-        input's gradient."""
+        """Computes the gradient of each block. If Adam runs on the GPU, or the block stays there, updates the block. If the
+        block does not stay on the GPU, begins to copy it to the host; if Adam runs on the CPU, copies only the gradient.
+        Returns the first input's gradient."""
         work = torch.cuda.current_stream()
         for number in reversed(range(options.depth)):
             slot, coming = coming, self.fetch(number - 1, 3) if number else None

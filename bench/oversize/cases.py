@@ -37,7 +37,8 @@ def kind(name):
 
 
 CASES = (
-    # With `mlp`, a step's copies take about as long as its computation. `mlp-compute` computes about ten times longer.
+    # With `mlp`, a step's copies take about as long as its computation. `mlp-compute` computes several times longer, since
+    # a batch has eight times as many rows.
     training("mlp", "--model mlp --batch 1024", answers=True),
     training("mlp-compute", "--model mlp --batch 8192"),
     training("mlp-foreach", "--model mlp --batch 1024 --adam foreach"),

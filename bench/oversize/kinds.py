@@ -30,7 +30,7 @@ def generator(torch, seed=2):
 
 
 class Torch:
-    """A program in PyTorch: `step` runs an iteration, and `results` returns the tensors that it changes."""
+    """A program in PyTorch: `step` runs an iteration, and `results` returns the tensors that the digest covers."""
     deterministic = True
     reads = writes = None  # bytes that an iteration must read and write; None: all of the footprint
 
@@ -66,7 +66,7 @@ class Stencil(Torch):
 
 
 class SparseProduct(Torch):
-    """cuSPARSE: multiplies a sparse matrix, in blocks of rows, by a vector."""
+    """cuSPARSE: multiplies each of several sparse matrices (blocks) by the same vector, and adds the products."""
     deterministic = False  # the order of additions may differ, but all sums are whole numbers below 2^24
     ROWS, EACH = 1 << 23, 16  # ROWS: rows of a block, and length of the vector; EACH: numbers in a row
 

@@ -82,7 +82,7 @@ class Mlp(nn.Module):
 
 
 class Transformer(Mlp):
-    """Learns to predict tokens. `forward` returns the loss, and `logits` the logits of the next token."""
+    """Learns to predict tokens. `forward` returns the loss, and `logits` the logits of the token after each position."""
     block = Block
 
     def make_around(self, width, home, where):

@@ -5,11 +5,12 @@
 // For each GPU on which a tenant held leases, the tenant becomes a program, whose bursts are the leases. The
 // program arrives at the time at which the tenant began to wait for its first lease. The gap between two
 // leases consists of a pause and a wait. The ledger has only the sum of all waits of a tenant. So the waits
-// are removed by shortening all gaps of the tenant by the same factor. The ledger does not record everything,
-// so the trace assumes: - a GPU was busy for the whole of each lease; - a turn that ended because other
-// tenants waited was a separate burst, followed by a short pause; - a tenant had its highest footprint all
-// the time, and an equal part of it on each of its GPUs; - the programs of a tenant's GPUs do not wait for
-// each other; - kernels have the simulator's default length.
+// are removed by shortening all gaps of the tenant by the same factor.
+//
+// The ledger does not record everything, so the trace makes five assumptions. A GPU was busy for the whole of
+// each lease. A turn that ended because other tenants waited was a separate burst; the shortened gap after it
+// was a pause. A tenant had its highest footprint all the time, and an equal part of it on each of its GPUs.
+// The programs of a tenant's GPUs do not wait for each other. Kernels have the simulator's default length.
 #pragma once
 
 #include <map>
@@ -35,8 +36,8 @@ class LedgerTrace final : private LedgerVisitor {
   Status read(const std::string& path, unsigned& damaged);
 
   struct Replay {
-    std::vector<std::vector<Program>> gpus;  // the programs of each GPU; time 0 is the beginning of the
-                                             // ledger
+    std::vector<std::vector<Program>> gpus;  // the programs of each GPU; time 0 is the arrival of the first
+                                             // program
     std::vector<GpuUuid> names;
     unsigned unsized = 0;  // number of programs without a recorded footprint, which are assumed to fill the
                            // GPU

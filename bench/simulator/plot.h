@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An SVG plot of a simulated node over time: the percentage of the time for which each program held a lease.
-// If programs have limits or deadlines, the plot also shows the largest percentage that each program may
-// have, and the missed deadlines. Pure.
+// If a program was limited or missed a deadline, the plot also shows the largest percentage that each program
+// may have, and the missed deadlines. Pure.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// simulate: runs the arbiter's core in virtual time, under each policy, for programs on one GPU or on many
-// independent GPUs. Prints a table.
+// simulate: runs the arbiter's core in virtual time, under one or several policies, for programs on one GPU
+// or on many independent GPUs. Prints a table.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>

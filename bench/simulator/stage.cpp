@@ -51,7 +51,8 @@ struct Stage::Actor : simulation::Session {
   bool for_ever() const { return hog() && program.work == Nanoseconds{}; }
 
   struct Deadlines {
-    Nanoseconds::rep periods = 1;  // number of periods since the current piece of work arrived
+    Nanoseconds::rep periods = 1;  // number of periods since the current piece of work arrived, rounded up;
+                                   // at least 1
     bool met = false;              // true if finishing now would meet the deadline of the current piece
     unsigned missed = 0;
   };

@@ -39,7 +39,7 @@ struct Program {
   };
   std::vector<Piece> pieces = {};
   Nanoseconds kernel = std::chrono::milliseconds(5);  // length of the longest kernel; a turn may end late by
-                                                      // this length
+                                                      // at most this length
 };
 
 class Stage : private simulation::Process {
@@ -51,7 +51,7 @@ class Stage : private simulation::Process {
 
   // Runs for `time`, or until all programs have ended.
   void run(Nanoseconds time);
-  // Resets all measurements.
+  // Restarts the measurements of lost(), measured() and seen(), except Seen::took and Seen::response.
   void begin_measuring();
 
   struct Seen {
@@ -64,7 +64,8 @@ class Stage : private simulation::Process {
     unsigned met = 0;                 // number of met deadlines
     unsigned missed = 0;              // number of missed deadlines, including those that the current piece of
                                       // work has missed so far
-    Nanoseconds response{};           // response time of the last piece of work with a deadline
+    Nanoseconds response{};           // response time of the last piece of work that has ended, for programs
+                                      // with a period
   };
   std::uint64_t events() const { return events_; }  // events passed to the core
   bool all_ended() const { return left_ == 0; }
@@ -72,7 +73,8 @@ class Stage : private simulation::Process {
   Nanoseconds measured() const { return now() - measured_since_; }
   Nanoseconds lost() const { return lost_; }  // time in which some program had work, but no program worked
   Seen seen(std::size_t program) const;
-  // Returns the largest part of the GPU's time that the program may have now.
+  // Returns the largest part of the GPU's time that the program may have now; 1 if the program has not come
+  // yet or has ended.
   double part(std::size_t program) const;
   Snapshot::Gpu gpu() const { return core_->snapshot().gpus.front(); }
 

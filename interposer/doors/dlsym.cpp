@@ -3,8 +3,8 @@
 //
 // glibc's dlsym identifies its caller by the return address, for RTLD_NEXT and RTLD_DEFAULT. So our dlsym is
 // a few instructions that choose a function and jump to it, leaving the caller's own return address in place.
-// These instructions choose dlsym_driver() or dlsym_next() for names that have wrappers, and glibc's dlsym
-// for all other names.
+// For a name that has a wrapper, these instructions choose dlsym_driver() or dlsym_next(). They choose
+// glibc's dlsym for all other names, and for RTLD_NEXT if the next definition is not our export.
 #include <dlfcn.h>
 #include <link.h>
 

@@ -23,7 +23,7 @@ inline constexpr std::size_t kFunctions = static_cast<std::size_t>(Function::cou
 
 struct Entry {
   std::string_view name;
-  int words;  // number of arguments of a function that only waits at the gate; otherwise 0
+  int words;  // number of arguments of a SUBMIT function; 0 for any other function
 };
 
 const Entry& entry(Function function);

@@ -11,16 +11,16 @@
 
 namespace sharedgpu::driver {
 
-// The function's address in the real library, which is loaded if necessary; null if this driver does not have
-// it.
+// The function's address in the real library, which is loaded if necessary; null if the library cannot be
+// loaded, or does not have the function.
 void* real(Function function);
 
-// Returns the address like real(), but does not load the library: returns null while the library is not
+// Returns the address like real(), but does not load the library: returns null also while the library is not
 // loaded.
 void* real_if_loaded(Function function);
 
 // The function of libcuda that the real driver exports at `address`; nullopt if no function of the table is
-// there.
+// there, or libcuda is not loaded.
 std::optional<Function> find_address(const void* address);
 
 // glibc's dlsym, or the dlsym of the next library that wraps glibc's.

@@ -17,8 +17,8 @@ namespace {
 // The alignment of rows by cuMemAllocPitch, which is the same on every GPU known so far.
 constexpr std::size_t kPitch = 512;
 
-// If the arbiter refuses to count managed memory, half of the amount is requested, and so on down to this
-// amount.
+// If the arbiter refuses to count managed memory, half of the amount is requested, and so on. When an amount
+// of at most this size is refused, nothing is counted.
 constexpr Bytes kLeastManaged = mebibytes(2);
 
 // Returns true if a capture forbids this thread to allocate and to free. The capture is then invalid, as
@@ -102,8 +102,8 @@ SHAREDGPU_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
                                     [&] { return hooks::free_native(Pinned::Kind::pointer, address, real); });
 }
 
-// Managed memory may exceed the device memory, so the program's request is never refused. Only the part that
-// can be resident is counted.
+// Managed memory may exceed the device memory, so the interposer never refuses the program's request. It
+// counts only as much as the arbiter grants.
 SHAREDGPU_EXPORT CUresult cuMemAllocManaged(CUdeviceptr* address, std::size_t size, unsigned int flags) {
   const CUresult result = [=] {
     gate::Pass pass;

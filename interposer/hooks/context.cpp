@@ -43,7 +43,8 @@ CUresult create(CUcontext* context, CUdevice device, Call real) {
   return hooks::make_context(device, real, [=] { mine->context_added(*context, device, false); });
 }
 
-// The maximum number of resident threads on the current context's device.
+// The maximum number of resident threads on the current context's device; zero if the driver does not tell
+// it.
 std::uint64_t resident_threads() {
   CUdevice device = 0;
   int processors = 0;

@@ -29,8 +29,9 @@ bool pools_go_with_primary(const Process& process, CUdevice device) {
   return memory != nullptr && memory->goes_with_contexts() && memory->serves_pools();
 }
 
-// Returns true if pools hold memory on the device, or are about to allocate some. Stream-ordered memory
-// outlives every context, even a reset of the device (measured). Called with primary.mutex held.
+// Returns true if pools hold memory that would be freed with the device's primary context, or are about to
+// allocate such memory. Without the interposer, stream-ordered memory outlives every context, even a reset of
+// the device (measured). Called with primary.mutex held.
 bool needed(const Process& process, const Primary& primary, CUdevice device) {
   return pools_go_with_primary(process, device) && (primary.growing > 0 || pools().hold(device));
 }
@@ -53,7 +54,8 @@ std::unique_lock<std::mutex> lock_finished(Process& process, Primary& primary, C
   return lock;
 }
 
-// Forgets the memory and streams that the program had in a context.
+// Forgets the captures and streams that the program had in a context, and closes the memory that it had
+// imported there.
 void forget(Process& process, CUcontext context) {
   process.captures().drop(context);
   process.imports().close_all(context);

@@ -27,9 +27,12 @@ class DestructionBy final : public Destruction {
 // refuses the destruction, the context and its memory stay as they were.
 CUresult destroy(Process& process, Destruction& destruction);
 
-// release_primary() releases one of the program's references to the primary context by calling `real`;
-// reset_primary() resets the context by calling `real`. If the program's last reference ends while memory of
-// the device's pools is still needed, the interposer takes a reference, which keeps the context.
+// release_primary() releases one of the program's references to the primary context by calling `real`. If
+// this is the last one while memory of the device's pools is still needed, the interposer first takes a
+// reference of its own, which keeps the context.
+//
+// reset_primary() resets the context by calling `real`. If memory of the pools is still needed, it does not
+// call `real`, but destroys the streams and frees the memory that the program has in the context.
 CUresult release_primary(CUdevice device, const Call& real);
 CUresult reset_primary(CUdevice device, const Call& real);
 

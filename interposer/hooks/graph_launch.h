@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches of graphs in an oversized process. A graph is launched node by node if its operands do not fit the
-// window together, or if it has a single kernel. Then handles can be exchanged between two kernels, and each
-// kernel can be timed. Any other graph is launched whole, after its operands have come in. Thread-safe.
+// Launches of graphs in an oversized process. A graph is launched node by node only in two cases: the
+// operands that its kernels need do not fit the window together, or it has a single kernel.
+// should_run_singly() has the further conditions. Handles can then be exchanged between two kernels, and each
+// kernel can be timed. Any other graph is launched whole, after an exchange that Residence::choose() has
+// chosen. Thread-safe.
 #pragma once
 
 #include <cuda.h>

@@ -56,7 +56,7 @@ std::optional<std::vector<CUlaunchAttribute>> attributes_of(CUgraphNode node, bo
 }
 
 // Returns true for pageable host memory. A node of a graph accesses such memory when the node runs. A copy
-// that belongs to no graph reads such memory at once, or makes the program wait.
+// that belongs to no graph reads such memory during the call, or makes the program wait.
 bool is_pageable(CUmemorytype type, const void* host, CUdeviceptr device) {
   if (type != CU_MEMORYTYPE_HOST && type != CU_MEMORYTYPE_UNIFIED) return false;
   const auto address = type == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(host) : device;

@@ -51,7 +51,7 @@ struct GraphNode {
 struct GraphContents {
   std::vector<GraphNode> nodes;  // in an order in which they can run
   // True if launching the nodes one after the other in this order meets all dependencies. If false, the order
-  // has no meaning.
+  // has no meaning, and nodes may be missing.
   bool ordered = true;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executable graphs of the program, with their nodes: as they were instantiated, with all updates since.
-// The numbers of graphs and of nodes are bounded. Nothing is known about graphs beyond these bounds.
+// The executable graphs that the program has made in sessions that may become oversized, with their nodes: as
+// they were instantiated, with all updates since. The numbers of graphs and of nodes are bounded. Nothing is
+// known about graphs beyond the first bound, or about the nodes of graphs beyond the second bound.
 // Thread-safe.
 #pragma once
 
@@ -33,14 +34,14 @@ struct GraphSnapshot {
 struct GraphLaunches {
   std::mutex mutex;
   bool known = false;        // all launches so far were submitted before the fence `last`, or there were none
-  FencePtr last;             // null: no launch is known
+  FencePtr last;             // null: no launch is known, or its fence could not be recorded
   bool last_single = false;  // the last launch was made node by node
 };
 
 // Graphs are named by their CUgraphExec, nodes by their CUgraphNode.
 class GraphRecords {
  public:
-  // Returns false as long as nothing is known about any graph.
+  // Returns true once instantiated() has been called.
   bool in_use() const { return in_use_.load(std::memory_order_relaxed); }
   // The program has instantiated the graph.
   void instantiated(std::uintptr_t graph, GraphContents contents);
@@ -77,9 +78,9 @@ class GraphRecords {
     GraphContents contents;
     bool known = false;    // the contents are known
     std::size_t size = 0;  // nodes in `contents`
-    // Each node of the contents, by its handle; empty until the first change.
+    // Each node of the contents, by its handle; empty until find_node() is called.
     std::map<std::uintptr_t, GraphNode*> nodes;
-    std::shared_ptr<const GraphSnapshot> snapshot;  // null after a change
+    std::shared_ptr<const GraphSnapshot> snapshot;  // null until snapshot() makes it, and after find_node()
   };
 
   Record* find_known(std::uintptr_t graph) REQUIRES(mutex_);

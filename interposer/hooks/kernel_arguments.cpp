@@ -24,7 +24,8 @@ constexpr std::size_t kMostBytes = 32768;      // the largest argument buffer th
 constexpr CUdeviceptr kLowest = 1ull << 21;
 constexpr CUdeviceptr kHighest = 1ull << 48;
 
-// Adds the words of one argument that may be addresses. Compilers align pointers to eight bytes.
+// Adds the words that may be addresses, of one argument or of a whole argument buffer. Compilers align
+// pointers to eight bytes.
 void scan(const std::byte* data, std::size_t size, std::size_t offset, std::vector<Argument>& found) {
   for (std::size_t at = 0; at + sizeof(CUdeviceptr) <= size; at += sizeof(CUdeviceptr)) {
     CUdeviceptr word = 0;

@@ -14,7 +14,8 @@
 namespace sharedgpu::hooks {
 
 // `kernel` is a CUfunction or CUkernel, `parameters` and `extra` are the arguments of cuLaunchKernel. If the
-// driver (before CUDA 12.4) does not know the sizes of the arguments, the result lacks those in `parameters`.
+// driver (before CUDA 12.4) does not know the sizes of the arguments, the result lacks the words of the
+// arguments in `parameters`.
 std::vector<session::Argument> kernel_arguments(std::uintptr_t kernel, std::uintptr_t parameters,
                                                 std::uintptr_t extra);
 

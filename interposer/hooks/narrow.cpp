@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The first versions of functions, with 32-bit addresses and sizes. Programs that look up names without a
-// version get these functions. The functions return the driver's own memory, since only the driver can place
-// memory below 4 GiB.
+// version get these functions. The functions that allocate return the driver's own memory, since only the
+// driver can place memory below 4 GiB.
 #include <algorithm>
 #include <limits>
 
@@ -40,8 +40,8 @@ SHAREDGPU_EXPORT CUresult cuMemFree(CUdeviceptr_v1 address) {
                             [=] { return SHAREDGPU_REAL(cuMemFree, address); });
 }
 
-// The driver's result for a GPU larger than 4 GiB is undocumented; this function returns the largest 32-bit
-// value, which is the closest.
+// The driver's result for a size that needs more than 32 bits is undocumented. This function returns the
+// largest 32-bit value for such a size.
 SHAREDGPU_EXPORT CUresult cuMemGetInfo(unsigned int* free, unsigned int* total) {
   CUresult result = SHAREDGPU_REAL(cuMemGetInfo, free, total);
   auto* own = result == CUDA_SUCCESS ? process::current_session() : nullptr;

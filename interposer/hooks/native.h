@@ -24,7 +24,7 @@ class Patience {
 CUcontext current_context();
 
 // Returns the error of an earlier kernel, which the driver would also return for an allocation; CUDA_SUCCESS
-// if no kernel has failed. `stream` must not be captured now.
+// if no such error is known, during a capture, and in an unmanaged process.
 CUresult sticky_error(CUstream stream);
 
 template <class Handle>

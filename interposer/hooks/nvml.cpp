@@ -3,9 +3,9 @@
 // list only the tenant's own processes.
 //
 // Each wrapper first calls NVML, which checks the arguments. The wrapper replaces NVML's numbers only if NVML
-// succeeds. A process without a session opens a connection to the arbiter for this one query, and so does not
-// become a tenant. If the arbiter does not answer, or this process may not use the GPU, the program gets
-// NVML's own answer.
+// succeeds. A list of processes comes from the arbiter, and so do memory sizes in a process without a session
+// on the GPU. For these, the wrapper opens a connection for this one query, and begins no session. If the
+// arbiter does not answer, or this process may not use the GPU, the program gets NVML's own answer.
 #include "interposer/driver/nvml.h"
 
 #include <cstdlib>
@@ -34,7 +34,8 @@ Result call(Function function, Arguments... arguments) {
   return target != nullptr ? target(arguments...) : nvml::kFunctionNotFound;
 }
 
-// The UUID of a GPU; nullopt for a MIG instance ("MIG-..."), since the arbiter manages no MIG instances.
+// The UUID of a GPU; nullopt if NVML reports none, and for a MIG instance ("MIG-..."), since the arbiter
+// manages no MIG instances.
 std::optional<GpuUuid> uuid_of(Device device) {
   char text[nvml::kUuidSize] = {};
   GpuUuid uuid;
@@ -86,8 +87,8 @@ std::optional<Figures> figures(Device device) {
   return std::nullopt;
 }
 
-// The tenant's processes on this GPU; nullopt if the arbiter does not state them. The program then gets
-// NVML's own answer.
+// The tenant's processes on this GPU; nullopt if the UUID is not known, or the arbiter does not state the
+// processes. The program then gets NVML's own answer.
 std::optional<std::vector<GpuReply::Process>> processes(Device device) {
   auto gpu = uuid_of(device);
   if (!gpu) return std::nullopt;

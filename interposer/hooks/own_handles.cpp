@@ -13,7 +13,7 @@ namespace sharedgpu::hooks {
 namespace {
 
 // The mutex is held over the driver's call and the accounting of the call, since the driver may give a freed
-// handle or address to another thread at once.
+// handle or address to another thread immediately.
 struct Own {
   std::mutex mutex;
   // Each key is the accounting of a device, which counts the memory. Host memory that the program creates is

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Physical memory of the program that cannot be swapped: imported memory, kinds that the swap backend does
-// not support, and all memory of cuMemCreate with another backend. The driver allocates this memory and the
-// interposer does not manage it, so it counts as pinned. program_memory.cpp calls these functions for such
-// memory.
+// not support, and all memory of cuMemCreate with another backend. The driver allocates this memory. Device
+// memory that the program has created counts as pinned, and host memory as uncharged host memory. Imported
+// memory is not counted here. program_memory.cpp calls these functions for such memory.
 #pragma once
 
 #include <cuda.h>

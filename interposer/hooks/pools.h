@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program's memory pools. Ordinary device pools get their memory from the swap or managed backend. All
-// other pools are the driver's own, and the memory that they keep counts as pinned: pools that can be shared
-// with other processes, and every pool with the native backend.
+// other pools are the driver's own. On a managed device, the memory that they keep counts as pinned. Examples
+// are pools that can be shared with other processes, and all device pools with the native backend.
 //
 // Thread-safe.
 #pragma once
@@ -100,8 +100,8 @@ class Pools {
 
   // Releases memory that the GPU does not use, as long as the pool keeps more than `keep` bytes.
   void trim(CUmemoryPool pool, Bytes keep);
-  // Trims each pool to its release threshold, as the driver does when the program synchronizes. Sends no
-  // request to the arbiter.
+  // Trims each pool to its release threshold, as the driver does when the program synchronizes. Does nothing
+  // during a capture. Sends no request to the arbiter.
   void tend();
   // Makes each pool release all of its unused memory. Called when memory is short. Returns false if there was
   // nothing to release.
@@ -129,7 +129,7 @@ class Pools {
   using PoolPtr = std::shared_ptr<Pool>;
   // An unfinished allocation from a pinned pool.
   struct Claim {
-    PoolPtr pool;  // null: nothing was requested
+    PoolPtr pool;  // null: the pool is not known, or the size is too large; nothing is counted
     Bytes size;
     Bytes room;
     bool fits = true;  // false if the allocation would exceed the maximum size of the pool

@@ -8,14 +8,15 @@
 
 namespace sharedgpu::hooks {
 
-// keep() takes our reference, unless the driver refuses; let_go() releases our reference. Called with the
-// lock of `primary` held.
+// keep() takes our reference, unless we have it already or the driver refuses; let_go() releases our
+// reference, if we have it. Called with the lock of `primary` held.
 CUresult keep(tracking::Primary& primary, CUdevice device);
 void let_go(tracking::Primary& primary, CUdevice device);
 
 // Keeps the primary context alive from construction to destruction, if result() is CUDA_SUCCESS. If the
 // program has no reference to the context, our own reference keeps the context alive even after the
-// destruction of this object. The context is created if necessary.
+// destruction of this object, until tend_primary() releases the reference. The context is created if
+// necessary.
 class PrimaryStays {
  public:
   PrimaryStays(Process& process, CUdevice device);
@@ -31,7 +32,8 @@ class PrimaryStays {
   CUresult result_ = CUDA_SUCCESS;
 };
 
-// Returns the primary context in *context if the program or the interposer has a reference to it.
+// Returns the primary context in *context. Call it only while the program or the interposer has a reference
+// to this context.
 CUresult name_primary(Process& process, CUdevice device, CUcontext* context);
 
 }  // namespace sharedgpu::hooks

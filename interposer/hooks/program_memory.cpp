@@ -75,7 +75,8 @@ struct Part {
 };
 
 // Cuts a range into whole mappings that the interposer has made, and the parts between these mappings.
-// Returns an empty list if an end of the range lies inside one of the interposer's mappings.
+// Returns an empty list if the range is empty, or if an end of the range lies inside one of the interposer's
+// mappings.
 std::vector<Part> parts_of(CUdeviceptr address, std::size_t size) {
   std::vector<Part> parts;
   while (size != 0) {
@@ -104,7 +105,8 @@ bool has_ours(const std::vector<Part>& parts) {
 
 // Checks that the driver can create memory of this kind at all. Without this check, memory of an unsupported
 // kind could seem to be created while the GPU has no free memory. The error would come only later, when the
-// program cannot handle it. Asks the driver only once for each combination of handle types.
+// program cannot handle it. Does not ask the driver again about a combination of handle types that it
+// supports.
 CUresult try_kind(const CUmemAllocationProp& wanted, std::size_t granularity) {
   static constinit std::atomic<std::uint64_t> known{0};  // one bit for each combination of handle types
   const auto types = static_cast<unsigned>(wanted.requestedHandleTypes);
@@ -175,7 +177,7 @@ SHAREDGPU_EXPORT CUresult cuMemAddressFree(CUdeviceptr address, std::size_t size
   if (size != 0 && first_answer([=](ProgramMemory& program) { return program.next(address, {size}); }))
     return CUDA_ERROR_INVALID_VALUE;
   reservations().remove(address);  // not after the driver's free, since another thread may get the same
-                                   // addresses at once
+                                   // addresses immediately
   CUresult result = SHAREDGPU_REAL(cuMemAddressFree, address, size);
   if (result != CUDA_SUCCESS) reservations().add(address, size);
   return result;

@@ -133,7 +133,7 @@ SHAREDGPU_EXPORT CUresult cuMemGetInfo_v2(std::size_t* free, std::size_t* total)
   CUresult result = SHAREDGPU_REAL(cuMemGetInfo_v2, free, total);
   auto* own = result == CUDA_SUCCESS ? process::current_session() : nullptr;
   if (own == nullptr) return result;
-  hooks::pools().tend();  // releases blocks that the GPU is known to have finished with
+  hooks::pools().tend();  // releases unused memory of the pools beyond their release thresholds
   hooks::graph_memory::count();
   const MemoryView view = own->view();
   if (free != nullptr) *free = view.free.count;

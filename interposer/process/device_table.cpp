@@ -39,7 +39,7 @@ void DeviceTable::attach(CUdevice device) {
 }
 
 // Returns the session that cuInit has opened for the first device, and a new session for every other device;
-// null if the arbiter grants no session.
+// null if the arbiter grants no session, or the new session cannot begin.
 DeviceSession* DeviceTable::next_session(CUdevice device) {
   {
     std::lock_guard lock(mutex_);

@@ -37,13 +37,13 @@ class DeviceTable {
   // session, which has no GPU yet. On failure logs the reason and returns false.
   bool begin(session::Handshake& hands, const session::TurnParts& parts);
   // Called when the process is about to use `device`: gives the device the first session if this session has
-  // no device yet, otherwise a new session. If the arbiter grants no session, the device stays unmanaged.
-  // Called after begin().
+  // no device yet, otherwise a new session. If the arbiter grants no session, or `device` is not below kMost,
+  // the device stays unmanaged. Called after begin().
   void attach(CUdevice device);
 
-  // The session of an attached device; null if the device is unmanaged.
+  // The session of an attached device; null if the device is not attached, or unmanaged.
   session::DeviceSession* session(CUdevice device) const;
-  // The memory of an attached device; null if the device is unmanaged.
+  // The memory of an attached device; null if the device is not attached, or unmanaged.
   Memory* memory(CUdevice device) const;
   // attached() returns all attached devices, and memories() their memory objects, both in the order of
   // attachment.

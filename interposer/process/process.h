@@ -34,12 +34,13 @@ class Process final : private gate::GateListener, private shared_memory::Imports
     session::SubmissionClock& submissions;
   };
 
-  // Null if the process is unmanaged. While the first cuInit is running, the result is not null, but no
-  // device is attached.
+  // Null before the first call of start(), and if the process is unmanaged. While start() connects, the
+  // result is not null, but no device is attached.
   static Process* get();
   // Called after the real cuInit has succeeded, and returns the result for the program: CUDA_SUCCESS, or
-  // CUDA_ERROR_SYSTEM_NOT_READY if there is no arbiter and SHAREDGPU_ON_NO_ARBITER=fail. The first call
-  // connects, and waits for the arbiter at most SHAREDGPU_ARBITER_TIMEOUT.
+  // CUDA_ERROR_SYSTEM_NOT_READY if the arbiter grants no session and SHAREDGPU_ON_NO_ARBITER=fail. The first
+  // call connects. It waits for an arbiter that starts for SHAREDGPU_ARBITER_TIMEOUT at most, and for the
+  // answer of an arbiter that listens for this time or a second, whichever is longer.
   static CUresult start(const Parts& parts);
 
   // Called when the process is about to use `device`. If the arbiter grants no session, the device stays
@@ -64,8 +65,8 @@ class Process final : private gate::GateListener, private shared_memory::Imports
   // take `extra` bytes more than usual.
   void context_extra(CUcontext context, CUlimit limit, Bytes extra);
 
-  // Yields the turn to waiting tenants. Called when the next submission would not finish before the end of
-  // the turn.
+  // Yields the turn to waiting tenants. Called when the next submission is not expected to finish before the
+  // end of the turn.
   void give_turn_back();
 
   // Exports the allocation at `base`, which must be pinned in place, to other processes of the tenant.
@@ -102,16 +103,15 @@ class Process final : private gate::GateListener, private shared_memory::Imports
   DeviceTable devices_{settings_, parts_};
 };
 
-// In an unmanaged process these functions return the same as in a process without allocations of the
-// interposer.
+// In an unmanaged process, these functions return empty spans, null and nullopt.
 namespace process {
 
 std::span<Memory* const> memories();
 std::span<const CUdevice> devices();
-// The session and the memory of `device`; null if the device is unmanaged.
+// The session and the memory of `device`; null if the device is not attached, or unmanaged.
 session::DeviceSession* session_of(CUdevice device);
 Memory* memory_of(CUdevice device);
-// The session and the memory of the device of the calling thread's context; null also if there is no context.
+// The same for the device of the calling thread's context; null also if there is no context.
 session::DeviceSession* current_session();
 Memory* current_memory();
 std::optional<Place> find(CUdeviceptr address);

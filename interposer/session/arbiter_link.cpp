@@ -23,8 +23,8 @@ using namespace std::chrono_literals;
 constexpr Nanoseconds kFirstBackoff = 10ms;
 constexpr Nanoseconds kLongestBackoff = 1s;
 constexpr Nanoseconds kAnswer = 5s;
-constexpr std::chrono::milliseconds kLook = 200ms;         // time between checks of our descriptors
-constexpr std::chrono::milliseconds kDeadlinePause = 1ms;  // time between reads of the deadline pipe
+constexpr std::chrono::milliseconds kLook = 200ms;         // longest time between checks of our descriptors
+constexpr std::chrono::milliseconds kDeadlinePause = 1ms;  // shortest time between reads of the deadline pipe
 constexpr std::uint64_t kNobody = ~std::uint64_t{0};       // the request number of a Usage whose Verdict no
                                                            // thread awaits
 constexpr Bytes kEverything{~std::uint64_t{0}};
@@ -162,8 +162,9 @@ int ArbiterLink::send_claim() {
   return tell(usage(kNobody));
 }
 
-// Sends a Usage or Ready, with the totals since the connection began. An arbiter that does not know the field
-// `exchanges` ignores it. These totals then stay unreported until an arbiter knows the field.
+// Sends a Usage or Ready, with the totals minus those that were reported on earlier connections. An arbiter
+// that does not know the field `exchanges` ignores it. The totals of exchanges then stay unreported until an
+// arbiter knows the field.
 template <class Body>
 int ArbiterLink::tell(Body body) {
   Totals now = told_;

@@ -26,12 +26,12 @@ class ArbiterLink {
 
   // Takes over a connection on which the arbiter has sent Welcome. Call it before run().
   void adopt(Handshake& hands);
-  // Serves the connection. Returns only if the arbiter refuses to resume the session, which is unmanaged from
-  // then on.
+  // Serves the connection, and reconnects after a loss. Returns only if the arbiter refuses the session or
+  // speaks another protocol. The session is unmanaged from then on.
   void run();
 
-  // Sets the contents of Attach, and the source of the memory reports (null if the GPU is unmanaged). Call it
-  // once, before the attach request. Thread-safe.
+  // Sets the contents of Attach, and the source of the memory reports. If `reports` is null, the reports say
+  // zero. Call it once, before the attach request. Thread-safe.
   void set_gpu(const Attach& attach, const ReportSource* reports);
   // Sets the pipe through which the program reports its deadlines. Call it before run(), for only one session
   // of the process.
@@ -44,7 +44,8 @@ class ArbiterLink {
   // returns true. Thread-safe.
   void note_silence();
   bool silent() const { return silent_.load(std::memory_order_acquire); }
-  // The time at which the connection was lost; zero while there is a connection.
+  // The time at which the connection was lost; zero while there is a connection. When run() has given up the
+  // session, the result is nonzero for good, but no longer a time.
   Nanoseconds lost_since() const { return Nanoseconds(lost_since_.load(std::memory_order_acquire)); }
   Backend backend() const { return backend_.load(std::memory_order_relaxed); }
   // Returns true if the last Attached message permits away memory.
@@ -110,7 +111,7 @@ class ArbiterLink {
   bool attached_ = false;    // true if Attached was received on this or an earlier connection
   bool reclaims_ = false;    // a claim is to be sent again, see send_claim()
   std::uint64_t order_ = 0;  // number of the last Revoke or Step of this arbiter
-  bool released_ = false;    // Released was sent, and no Restore or Step has arrived since
+  bool released_ = false;    // Released was sent on this connection, and no Restore or Step has arrived since
 };
 
 }  // namespace sharedgpu::session

@@ -41,7 +41,8 @@ class GuestHost final : public LinuxHost {
   unsigned spare_threads() const override { return gate::wanted() ? kMostThreads : 1; }
 };
 
-// The memories of all GPUs share the budget, which counts the memory that no cgroup is charged for.
+// The memories of all GPUs share one budget, since the budget also counts host memory for which no cgroup is
+// charged.
 HostBudget& host_budget() {
   static auto* made = new CgroupBudget({}, [](const char* path, int error) {
     say("cannot read %s (%s): the limit of this job's host memory is not known", path, std::strerror(error));

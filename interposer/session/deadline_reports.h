@@ -28,7 +28,7 @@ class DeadlineReports {
   // If the descriptor does not refer to the pipe, this object never reads.
   explicit DeadlineReports(const DeadlinePipe& pipe);
 
-  // The descriptor to poll; -1 if nothing more can be read.
+  // The descriptor to poll; -1 if there is no pipe, or nothing more can be read.
   int fd() const { return fd_; }
   // Reads the available lines, or only the first of them if there are very many, and returns the counts.
   Deadlines take();

@@ -33,8 +33,8 @@ using namespace std::chrono_literals;
 // only a line on stderr depends on the reason.
 constexpr Nanoseconds kExplanationPatience = std::chrono::seconds(1);
 constexpr Nanoseconds kPatience = 100ms;        // time between two checks for a lost arbiter
-constexpr Nanoseconds kExporterPatience = 10s;  // a longer silence means that the exporting process is
-                                                // stopped
+constexpr Nanoseconds kExporterPatience = 10s;  // the longest wait for a piece; an exporting process that
+                                                // takes longer is probably stopped
 constexpr unsigned kSaidOption = 1, kSaidGpu = 2;
 // The most exchanges that make_room() tries. Work that does not end, or the end of a turn, may prevent an
 // exchange.
@@ -136,8 +136,8 @@ void DeviceSession::attach(CUdevice device) {
         static_cast<unsigned long long>(capacity_.count >> 20));
 }
 
-// Called whenever a window opens. Several threads may call it at once. Like the memory object, the Residence
-// is never freed.
+// Called whenever a window opens. Several threads may call it at the same time. Like the memory object, the
+// Residence is never freed.
 void DeviceSession::went_oversized() {
   if (residence() != nullptr) return;
   auto* fresh = new Residence(*memory()->away_memory(), totals_);
@@ -192,8 +192,8 @@ bool DeviceSession::settles() const {
 }
 
 // Sends the request and waits for the answer, which the arbiter may delay for a long time. Returns false if
-// there has been no connection to the arbiter for `patience`, if the arbiter hangs, or if `deadline` has
-// passed.
+// there has been no connection to the arbiter for `patience`, if the arbiter hangs, if `deadline` has passed,
+// or if a drain may be waiting for this thread.
 bool DeviceSession::ask(Request& request, Nanoseconds patience, Nanoseconds deadline) {
   requests_.add(request);
   outbox_.poke();
@@ -201,7 +201,7 @@ bool DeviceSession::ask(Request& request, Nanoseconds patience, Nanoseconds dead
   bool pinged = false;
   std::uint64_t words = link_.words();
   // The arbiter's silence is the sum of waits of at most kPatience each. So a time in which this process was
-  // stopped does not count as silence.
+  // stopped counts for at most kPatience.
   for (Nanoseconds silence{}, waited{};;) {
     std::uint32_t seen = request.done.seen();
     answered = requests_.answered(request);

@@ -46,7 +46,7 @@ class DeviceSession final : public Books {
   void give_turn_back() { turns_.give_back(); }
 
   // Call the following functions only after attach().
-  Memory* memory() const { return memory_.load(std::memory_order_acquire); }  // null: unmanaged
+  Memory* memory() const { return memory_.load(std::memory_order_acquire); }  // null before attach()
   Bytes capacity() const { return capacity_; }
   Bytes usual_context() const { return usual_context_; }
   // The figures that cuMemGetInfo reports.
@@ -110,8 +110,7 @@ class DeviceSession final : public Books {
 
   // Written by attach().
   std::atomic<Memory*> memory_{nullptr};
-  DriverDevice* copier_ =
-      nullptr;  // the device through which memory_ copies; null if the memory is unmanaged or native
+  DriverDevice* copier_ = nullptr;  // the device through which memory_ copies; null if the memory is native
   Bytes capacity_;
   std::atomic<Residence*> residence_{nullptr};
 };

@@ -20,7 +20,8 @@ struct Handshake {
 // `patience` or a second, whichever is longer.
 Handshake try_hands(const char* path, const Hello& hello, Nanoseconds patience);
 
-// Does the same, but while no process listens at `path` yet, repeats the attempt until `patience` has passed.
+// Does the same, but while the arbiter is not running or is starting, repeats the attempt until `patience`
+// has passed.
 Handshake shake_hands(const char* path, const Hello& hello, Nanoseconds patience);
 
 }  // namespace sharedgpu::session

@@ -31,7 +31,7 @@ void write_line(const char* format, std::va_list arguments) {
   [[maybe_unused]] ssize_t written = write(STDERR_FILENO, line, end + 1);
 }
 
-// The file to which standard error referred when the program first used a GPU. The constructor runs at
+// The file to which standard error referred when the process's first session began. The constructor runs at
 // compile time.
 struct KeptFile {
   std::atomic<std::uint64_t> device{0};
@@ -41,8 +41,8 @@ constinit KeptFile kept;
 
 // Returns true if a line can be written to standard error without a risk for the program: the descriptor must
 // be the one that the program was started with, and the write must not block. A program that was started
-// without standard error, or has closed it, may have opened a file of its own as descriptor 2. Such a file
-// differs from the kept file, is closed at exec, or cannot be written to.
+// without standard error, or has closed it, may have opened a file of its own as descriptor 2. In most cases,
+// such a file differs from the kept file, is closed at exec, or cannot be written to.
 bool may_mention() {
   struct stat info = {};
   if (fstat(STDERR_FILENO, &info) != 0 || info.st_ino == 0) return false;

@@ -10,7 +10,7 @@ namespace sharedgpu {
 // Writes a line that the user did not ask for, such as a notice of the arbiter. Writes nothing unless
 // standard error still refers to the same file as at the call of keep_stderr(); see log.cpp.
 [[gnu::format(printf, 1, 2)]] void mention(const char* format, ...);
-// Call when the program uses a GPU for the first time. Later calls do nothing.
+// Called when a session begins. After a call has succeeded, further calls do nothing.
 void keep_stderr();
 
 // Writes a line about an action of the interposer, but only if SHAREDGPU_DEBUG=1.

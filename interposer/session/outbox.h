@@ -22,7 +22,7 @@ struct Report {
   Epoch epoch;
   std::uint64_t order = 0;   // number of the order that a `released` report answers
   Nanoseconds span{};        // overuse or idle time
-  Nanoseconds submission{};  // duration of one submission, only for `released`
+  Nanoseconds submission{};  // SubmissionClock::longest(), only for `released`
 };
 
 // Removes the oldest element from the queue, and returns this element; nullopt if the queue is empty.
@@ -48,7 +48,7 @@ class Outbox {
   void usage(bool stuck);
   // Sends a Usage that requests growth which has already happened; no thread waits for the answer.
   void claim();
-  // Sends a query that a live arbiter answers at once.
+  // Sends a query that a live arbiter answers immediately.
   void ping();
   // Wakes the service thread to send a request that was added to Requests.
   void poke() { doorbell_.ring(); }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests of application threads to the arbiter. Each thread waits until its request is answered.
+// Requests of application threads to the arbiter. Each thread waits for the answer to its request, or
+// withdraws the request.
 //
 // Thread-safe. A request is on the stack of the thread that makes it. After a lost connection the request is
 // sent again, so the death of the arbiter only prolongs the wait.
@@ -47,7 +48,8 @@ class Requests {
   bool next_unsent(Unsent& unsent);
   // Marks all requests as unsent, since the connection was lost.
   void unsend();
-  // Passes the answer to the request of this kind and id; drops the answer if the request was withdrawn.
+  // Passes the answer to the request of this kind and id, or to all requests of this kind if the id is zero.
+  // Drops the answer if the request was withdrawn.
   void answer(MessageType question, std::uint64_t id, const Message& message, UniqueFd descriptor = {});
 
  private:

@@ -3,7 +3,7 @@
 // the times of launches.
 //
 // A launch names its operands by the addresses in its arguments. A handle that is away comes in when launches
-// have lost as much time because of it as its exchange costs (oversize/debts.h). A wrong decision costs time
+// have lost as much time because of it as two exchanges cost (oversize/debts.h). A wrong decision costs time
 // only. Thread-safe.
 #pragma once
 
@@ -55,9 +55,9 @@ class Residence {
   };
   // `kernels`: the kernels of the launch, in their order; a graph has several.
   Choice choose(std::span<const KernelUse> kernels, Nanoseconds now);
-  // Returns true if the window cannot hold, all at once, the operands that the kernels need on the GPU.
-  // Handles should then be exchanged between the kernels. Returns false also while exchanges pause after a
-  // failure.
+  // Returns true if the window cannot hold, at the same time, all operands that the kernels need or may need
+  // on the GPU. Handles should then be exchanged between the kernels. Returns false also while exchanges
+  // pause after a failure.
   bool exceeds_window(std::span<const KernelUse> kernels, Nanoseconds now);
   // The exchange that brings in these handles. Call it if the handles must be on the GPU for a reason other
   // than a launch.
@@ -75,7 +75,7 @@ class Residence {
   void did_not_end(const Choice& choice, Nanoseconds ran_for, Nanoseconds now);
 
  private:
-  // After a failure, nothing is tried for a time that doubles with each further failure.
+  // After a failure, nothing is tried for a time that doubles with each further failure, up to a minute.
   class Pause {
    public:
     void after_failure(Nanoseconds now);

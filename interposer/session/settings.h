@@ -7,8 +7,8 @@
 
 namespace sharedgpu::session {
 
-// The batch system whose options the user knows. `run`: no batch system, but the process belongs to a
-// `sharedgpu run` that has a control group of its own.
+// The batch system whose options the user knows. `run`: the options of `sharedgpu run` itself, since the
+// process belongs to a run that has a control group of its own, perhaps inside a Slurm job.
 enum class BatchSystem { none, slurm, torque, openpbs, run };
 
 struct Settings {

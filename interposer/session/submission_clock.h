@@ -5,11 +5,12 @@
 
 namespace sharedgpu::session {
 
-// Measures the GPU time that one submission of the process takes.
+// Estimates how long the GPU takes for one submission of the process.
 class SubmissionClock {
  public:
   virtual ~SubmissionClock() = default;
-  // Called every few milliseconds while the gate is open; must not block. Returns zero if unknown.
+  // Returns the estimate for the stream whose submissions take longest; zero if unknown. Called while the
+  // gate is open: every millisecond while other tenants wait, otherwise every 50 ms. Must not block.
   virtual Nanoseconds longest() = 0;
 };
 

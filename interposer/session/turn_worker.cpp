@@ -172,7 +172,7 @@ ExchangeResult TurnWorker::request(const std::shared_ptr<ExchangeRequest>& reque
 
 // The process holds the lease throughout. If the arbiter revokes the lease meanwhile, the turn thread obeys
 // afterwards. After a failure of the driver, a handle may lack physical memory until a restore succeeds. The
-// gate stays paused until then, in this turn or the next one.
+// gate stays paused until then, in this turn or a later one.
 LeasePhase TurnWorker::exchange(ExchangeRequest& request) {
   Memory* const mine = memory();
   const bool movable = mine != nullptr && mine->away_memory() != nullptr;

@@ -64,17 +64,17 @@ class TurnWorker {
   void push(const TurnOrder& order);
   // Yields the turn to other tenants before the turn is over. Thread-safe.
   void give_back();
-  // Called when other tenants begin to wait: checks at once whether the session is idle.
+  // Called when other tenants begin to wait: wakes the turn thread, which checks whether the session is idle.
   void look();
   // Exchanges handles of the session's memory between the window and host memory, at a moment without work of
-  // this process on the GPU. Waits until this is done. Gives up if the process's work has not ended within
-  // half a second. The result is `complete` if all handles of `in` are in the window. Call it outside the
-  // gate. Thread-safe.
+  // this process on the GPU. Waits until this is done. Gives up if the handles have not begun to move within
+  // half a second, usually because the process's work has not ended. The result is `complete` if all handles
+  // of `in` are in the window. Call it outside the gate. Thread-safe.
   ExchangeResult exchange(std::vector<CUdeviceptr> out, std::vector<CUdeviceptr> in);
   // Does the same for TurnMemory::merge(address), but waits longer for the end of the work, since the program
   // cannot go on without the merge.
   ExchangeResult merge(CUdeviceptr address);
-  // Called once, when the GPU is known. `memory` is null if the GPU is unmanaged.
+  // Called once, when the GPU is known.
   void set_memory(Memory* memory) { memory_.store(memory, std::memory_order_release); }
   // Both functions set the resident limit immediately. allow_at_most() can only lower the limit. Thread-safe.
   void allow(Bytes resident);
@@ -119,10 +119,10 @@ class TurnWorker {
   Nanoseconds tended_often_{};
   Nanoseconds wanted_home_{};
   bool said_no_room_ = false;
-  Bytes host_;                // the host memory held for swap, as last reported
-  Exchanges reported_;        // the totals of exchanges, as last reported or newer
-  Nanoseconds submission_{};  // last known duration of one submission; zero if unknown
-  Nanoseconds revoked_{};     // time of the last Revoke
+  Bytes host_;                // the host memory held for swap, as tend() last saw it
+  Exchanges reported_;        // the totals of exchanges, as tend() last saw them
+  Nanoseconds submission_{};  // the last result of SubmissionClock::longest(); zero if unknown
+  Nanoseconds revoked_{};     // time at which the last Revoke arrived
 };
 
 }  // namespace sharedgpu::session

@@ -2,8 +2,8 @@
 // The export side of CUDA IPC: allocations that the program has exported to other processes of its tenant.
 //
 // Descriptors are created on request: an importing process requests one piece after another through the
-// arbiter, and for each piece the exporter creates a descriptor. So no descriptor is stored anywhere, and
-// nothing is lost if the arbiter dies. Thread-safe.
+// arbiter, and for each piece the exporter creates a descriptor. So no descriptor of a piece is stored
+// anywhere, and nothing is lost if the arbiter dies. Thread-safe.
 #pragma once
 
 #include <map>

@@ -20,7 +20,7 @@ CUresult map_failed(CUresult result) {
   return result == CUDA_ERROR_OUT_OF_MEMORY ? result : CUDA_ERROR_MAP_FAILED;
 }
 
-// Maps a piece. After this, the memory exists as long as its mapping.
+// Maps a piece. The memory exists at least as long as this mapping.
 CUresult map_piece(CUdeviceptr address, Bytes size, const UniqueFd& descriptor) {
   CUmemGenericAllocationHandle handle = 0;
   auto* os_handle = reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor.get()));  // NOLINT

@@ -46,23 +46,24 @@ class Imports final : public Maintenance {
   class Exporters {
    public:
     virtual ~Exporters() = default;
-    // Requests a piece from the exporter. Blocks until the answer arrives. The outcome is `failed` if no
-    // answer can arrive, or none arrives in time.
+    // Requests a piece, or the lock file (kLien), from the exporter. Blocks until the answer arrives. The
+    // outcome is `unknown` if the exporter ends before it answers, and `failed` if there is no session, or no
+    // answer arrives in time.
     virtual Answer ask(LoanName name, std::uint32_t piece) = 0;
   };
   Imports(Exporters& exporters, tracking::Contexts& contexts) : exporters_(exporters), contexts_(contexts) {}
 
   // Implement cuIpcOpenMemHandle and cuIpcCloseMemHandle, in the calling thread's context. close() returns
-  // nullopt if the address was not returned by open().
+  // nullopt if open() has not returned the address, or the program has closed it as often as it opened it.
   CUresult open(const IpcTicket& ticket, CUdeviceptr* address);
   std::optional<CUresult> close(CUdeviceptr address);
-  // Closes all imports that were opened only in `context`. Does not wait for the GPU: the context's work must
-  // have finished.
+  // Ends all openings in `context`, and closes the imports that are open in no other context. Does not wait
+  // for the GPU: the context's work must have finished.
   void close_all(CUcontext context);
   std::optional<AddressRange> find(CUdeviceptr address) const;
 
-  // Counts the memory of dead exporters as pinned, unless another importer already counts it. Also closes
-  // imports that could not be closed during a capture.
+  // Counts the memory of dead exporters as pinned, unless another importer already counts it. Also closes one
+  // import that could not be closed during a capture.
   void run(Pinning& memory) override;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The lock file of exported memory shows whether an importer still has the memory open. Exporter and
-// importers share the file and lock one byte per exported allocation.
+// importers share the file. An importer locks one byte for each exported allocation that it has open.
 //
 // When a process dies, for any reason, the Linux kernel drops its locks, so no message is needed. The locks
 // belong to the open file description (F_OFD_SETLK), and every process has an open file description of its
@@ -38,7 +38,7 @@ class LockFile {
   void let_go(std::uint64_t number) const;
   bool exporter_lives() const;
   // Call this after the death of the exporter. Returns true if this importer must count the allocation as
-  // pinned memory from now on. At any time, only one importer counts it.
+  // pinned memory from now on. At any time, at most one importer counts it.
   bool inherit(std::uint64_t number) const;
 
  private:

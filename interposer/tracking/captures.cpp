@@ -12,8 +12,8 @@ namespace sharedgpu::tracking {
 namespace {
 
 // Calls drop_thread() at the end of each thread that has begun a capture on its per-thread default stream. If
-// the program has used up all keys for thread-specific data, drop_thread() is never called, and the capture
-// counts as unfinished until its context is destroyed.
+// the program has used up all keys for thread-specific data, drop_thread() is never called. A capture that
+// such a thread has not ended then counts as in progress until its context is destroyed.
 constinit gate::ThreadEnd thread_end([](void* captures) { static_cast<Captures*>(captures)->drop_thread(); });
 
 pthread_t owner_of(CUstream stream) { return stream == CU_STREAM_PER_THREAD ? pthread_self() : pthread_t{}; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The stream captures of this process that are in progress. During a capture, submissions pass a closed gate
-// as long as the process holds the lease, and no thread of the interposer synchronizes.
+// as long as the process holds the lease, and no thread of the interposer begins to synchronize.
 //
 // Thread-safe. A capture ends with cuStreamEndCapture, or when its stream or its context is destroyed. A
 // capture on a per-thread default stream also ends with its thread. A capture on another stream does not end

@@ -193,8 +193,8 @@ CUresult Contexts::synchronize_if(Meant meant) {
   return captured ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : error;
 }
 
-// Waits for the work of one context. synchronizing_ keeps captures from beginning during the wait. If the
-// context has been destroyed, there is no work to wait for.
+// Waits for the work of one context. synchronizing_ makes capture_began() wait meanwhile, for about a second
+// at most. If the context has been destroyed, there is no work to wait for.
 CUresult Contexts::synchronize_one(CUcontext context) {
   {
     std::lock_guard lock(mutex_);

@@ -28,7 +28,7 @@ struct Primary {
   bool reset = false;  // the program has reset the context, and has taken no reference after that
   int growing = 0;     // number of threads that allocate memory for pools in this context; this memory must
                        // outlive the program's references
-  std::uint64_t changes = 0;  // number of changes of the program's references
+  std::uint64_t changes = 0;  // number of changes of the program's references, and of resets
 };
 
 class Contexts {
@@ -45,7 +45,8 @@ class Contexts {
   CUcontext primary(CUdevice device) const;
   Primary& references(CUdevice device);
   // Called before a destruction: waits until the GPU has done all work that was submitted to the context.
-  // Does not wait for work that was submitted to a stream before a capture began on it.
+  // During a capture, does not wait for work in streams that are being captured, or in per-thread default
+  // streams.
   void finish(CUcontext context);
   // Returns the device of a live context in *device; false if the context is unknown.
   bool device(CUcontext context, CUdevice* device) const;
@@ -53,7 +54,8 @@ class Contexts {
   std::size_t count() const;
   // Any live context of `device`; null if there is none.
   CUcontext any(CUdevice device) const;
-  // Records that the program has enlarged the context's heap or buffers by `extra` bytes.
+  // Records that the value to which the program has set `limit` makes the context `extra` bytes larger than
+  // usual.
   void set_extra(CUcontext context, CUlimit limit, Bytes extra);
   // The size of all contexts of `device`: for each context `usual` bytes and the bytes that set_extra() has
   // recorded.
@@ -67,20 +69,20 @@ class Contexts {
   void destroy_streams(CUcontext context);
 
   // Waits until the GPU has done all work that was submitted to any context, or to the contexts of `devices`.
-  // A thread that is about to begin a capture waits until this wait has ended, but not for long. Returns
-  // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if a capture prevented the wait; the caller must then repeat the
-  // call. Otherwise, if the wait included the calling thread's context, returns only an error of this
-  // context. If it did not, returns an error of any context.
+  // A thread that is about to begin a capture waits until this wait has ended, but for about a second at
+  // most. Returns CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if a capture prevented the wait; the caller must then
+  // repeat the call. Otherwise, if the wait included the calling thread's context, returns only an error of
+  // this context. If it did not, returns an error of any context.
   CUresult synchronize();
   CUresult synchronize(const std::vector<CUdevice>& devices);
-  // Does the same for all contexts at the end of a turn. First polls the GPU for a while: captures may begin
-  // during polling, but a wait in the driver would delay them. The work may be waiting for a submission that
-  // the program must capture first. Returns false if a capture prevented the wait. Returns true after any
-  // other error, since a context with an error runs no work.
+  // Does the same for all contexts; ContextDrain calls it. First polls the GPU for a while: captures may
+  // begin during polling, but a wait in the driver would delay them. The work may be waiting for a submission
+  // that the program must capture first. Returns false if a capture prevented the wait. Returns true after
+  // any other error, since a context with an error runs no work.
   bool drain();
-  // Returns true if all streams are idle according to the driver: the default streams of the contexts, and
-  // the streams that the program has created. Does not wait. Returns false during a capture, which a query
-  // could invalidate.
+  // Returns true if all streams are idle according to the driver: the legacy default streams of the contexts,
+  // and the streams that the program has created. Does not wait. Returns false during a capture, which a
+  // query could invalidate.
   bool idle();
   // Returns true if the GPUs have certainly done all work of this process. Does not wait.
   bool done();
@@ -138,8 +140,8 @@ class Contexts::Removed {
   std::vector<Stream> streams_;
 };
 
-// Closes the gate of the process and drains all of its contexts. Every session's turn thread may call this;
-// the first call drains all contexts.
+// Closes the gate of the process and drains all of its contexts. The turn thread of every session may call
+// close(); the first call drains all contexts.
 class ContextDrain final : public gate::Drain {
  public:
   explicit ContextDrain(Contexts& contexts) : contexts_(contexts) {}
@@ -148,7 +150,7 @@ class ContextDrain final : public gate::Drain {
     return gate::close(*this);
   }
   // Restores all of the memory, and then lets each waiting thread submit once; see gate::step(). `memory` is
-  // null if the session has no memory. If not all memory can be restored, no thread may submit.
+  // null if the session has no GPU yet. If not all memory can be restored, no thread may submit.
   bool step(TurnMemory* memory) {
     std::lock_guard lock(mutex_);
     if (memory != nullptr && !memory->restore()) return !gate::is_open();
@@ -175,7 +177,7 @@ class ContextDrain final : public gate::Drain {
 
  private:
   Contexts& contexts_;
-  std::mutex mutex_;  // held while the gate is closed and drained
+  std::mutex mutex_;  // held by the thread that closes or pauses the gate and drains
 };
 
 }  // namespace sharedgpu::tracking
