@@ -15,7 +15,7 @@ using session::TurnParts;
 bool DeviceTable::begin(Handshake& hands, const TurnParts& parts) {
   DeviceSession* first = make(parts);
   first->listen_to(settings_.deadlines);
-  return first->begin(hands);
+  return first->begin(hands, settings_.outcome_if_unmanaged());
 }
 
 DeviceSession* DeviceTable::make(const TurnParts& parts) {
@@ -56,7 +56,7 @@ DeviceSession* DeviceTable::next_session(CUdevice device) {
     return nullptr;
   }
   DeviceSession* session = make(parts_);
-  return session->begin(hands) ? session : nullptr;
+  return session->begin(hands, "this process uses the GPU with plain CUDA") ? session : nullptr;
 }
 
 void DeviceTable::publish(CUdevice device, DeviceSession* session) {

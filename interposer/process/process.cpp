@@ -81,18 +81,18 @@ Process::State Process::connect(const Parts& parts) {
   Hello hello;
   hello.token = settings_.token;
   Handshake hands = shake_hands(settings_.socket, hello, settings_.arbiter_timeout);
+  const State unmanaged = settings_.fail_without_arbiter ? State::failed : State::plain;
   if (hands.result != Handshake::Result::welcome) {
-    const bool fail = settings_.fail_without_arbiter;
-    const char* outcome = fail ? "cuInit fails because of OnNoArbiter=fail" : "running as plain CUDA";
+    const char* outcome = settings_.outcome_if_unmanaged();
     if (hands.result == Handshake::Result::refused)
       say("refused by the arbiter (%s); %s", hands.reason, outcome);
     else
       say("no arbiter at %s (%s); %s", settings_.socket, std::strerror(hands.error), outcome);
-    return fail ? State::failed : State::plain;
+    return unmanaged;
   }
   gate::arm(*this);
   const TurnParts first{drain_, contexts_, {&imports_, &parts.maintenance}, &parts.submissions};
-  return devices_.begin(hands, first) ? State::managed : State::plain;
+  return devices_.begin(hands, first) ? State::managed : unmanaged;
 }
 
 // The process has one gate for all its GPUs, so every session reports the wait.

@@ -72,18 +72,18 @@ Attach describe(CUdevice device) {
 
 // --- Beginning ---
 
-bool DeviceSession::begin(Handshake& hands) {
+bool DeviceSession::begin(Handshake& hands, const char* otherwise) {
   keep_stderr();
   link_.adopt(hands);
-  if (int error = outbox_.doorbell().open()) return stay_plain("make a pipe", error);
-  if (int error = launch_threads()) return stay_plain("start a thread", error);
+  if (int error = outbox_.doorbell().open()) return give_up("make a pipe", error, otherwise);
+  if (int error = launch_threads()) return give_up("start a thread", error, otherwise);
   debug("session %llu of tenant %llu", static_cast<unsigned long long>(hands.welcome.session.value),
         static_cast<unsigned long long>(hands.welcome.tenant.value));
   return true;
 }
 
-bool DeviceSession::stay_plain(const char* trouble, int error) {
-  say("cannot %s (%s); running as plain CUDA", trouble, std::strerror(error));
+bool DeviceSession::give_up(const char* action, int error, const char* otherwise) {
+  say("cannot %s (%s); %s", action, std::strerror(error), otherwise);
   link_.leave();
   gate::open_for_good(slot_);
   return false;

@@ -37,9 +37,10 @@ class DeviceSession final : public Books {
 
   // Call it before begin(), for only one session of the process.
   void listen_to(const DeadlinePipe& pipe) { link_.listen_to(pipe); }
-  // Takes over a connection on which the arbiter has sent Welcome, and starts the threads. On failure logs
-  // the reason and returns false; the gate then stays open for this session.
-  bool begin(Handshake& hands);
+  // Takes over a connection on which the arbiter has sent Welcome, and starts the threads. On failure prints
+  // the reason and `otherwise` (what the process does instead), and returns false; the gate then stays open
+  // for this session.
+  bool begin(Handshake& hands, const char* otherwise);
   // Reports the GPU to the arbiter, and creates the memory object. Called once, after begin().
   void attach(CUdevice device);
   void want() { outbox_.want(); }
@@ -84,7 +85,7 @@ class DeviceSession final : public Books {
   shared_memory::Imports::Answer import_piece(LoanName name, std::uint32_t piece);
 
  private:
-  bool stay_plain(const char* trouble, int error);
+  bool give_up(const char* action, int error, const char* otherwise);
   int launch_threads();
   bool ask(Request& request, Nanoseconds patience, Nanoseconds deadline = Nanoseconds::max());
   bool arbiter_gone(Nanoseconds patience) const;

@@ -216,8 +216,8 @@ bool TurnWorker::evict(TurnMemory& memory) {
   const double took = milliseconds(now() - begun);
   const Eviction last = memory.last_eviction();
   if (last.no_room && !std::exchange(said_no_room_, true))
-    say("this job's host memory (--mem) has no room for the device memory that must be evicted now; it stays "
-        "on the GPU, and other jobs wait");
+    say("the host memory of this job has no room for the device memory that must be evicted now; the device "
+        "memory stays on the GPU, and other jobs wait");
   if (last.copied + last.unchanged + last.uniform == Bytes{}) return done;
   const auto mebibytes_of = [](Bytes size) { return static_cast<unsigned long long>(size.count >> 20); };
   debug("evicted in %.1f ms, in MiB: %llu copied, %llu unchanged, %llu uniform", took,

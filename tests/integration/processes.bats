@@ -191,6 +191,18 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
   nothing_left
 }
 
+@test "without threads and with OnNoArbiter=fail, the first CUDA call fails, with one line that says so" {
+  root_only
+  open_to_all
+  start_arbiter
+  SHAREDGPU_ON_NO_ARBITER=fail tenant limits limits --what threads
+  finish limits
+  ((status == 1))
+  grep -q 'cannot start a thread (.*); cuInit fails because of OnNoArbiter=fail' "$DIR/limits.err"
+  grep -q 'cuInit: CUDA_ERROR_SYSTEM_NOT_READY' "$DIR/limits.err"
+  nothing_left
+}
+
 @test "without address space for evicted memory, the memory stays and others wait" {
   contend
   tenant limits limits --what space

@@ -104,6 +104,7 @@ void MemoryBooks::pass_over(const Model& model, Nanoseconds standstill) {
   for (const auto& [id, session] : model.sessions()) {
     SessionBook& its = book(session);
     its.last_progress += standstill;
+    its.evicted_at += standstill;
     if (its.all_since) *its.all_since += standstill;
     its.requested_at += standstill;
     its.deferred_at += standstill;

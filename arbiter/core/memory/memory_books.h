@@ -141,7 +141,7 @@ class MemoryBooks {
   const SessionBook& of(const Session& session) const { return books_[session]; }
 
   // Call if the arbiter did not run for `standstill`. The arbiter has read no answers in this time, so the
-  // timeouts of restores and of requests for memory are extended by `standstill`.
+  // timeouts of restores, evictions and requests for memory are extended by `standstill`.
   void pass_over(const Model& model, Nanoseconds standstill);
 
   // ---- reports of sessions ----
