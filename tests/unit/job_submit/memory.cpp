@@ -8,7 +8,7 @@ using namespace sharedgpu::job_submit;
 
 namespace {
 
-// A unit has 1000 MiB. The memory of two units of type a100 is exactly 5 MiB.
+// A unit of type a100 has 2.5 MiB, and any other unit has 1000 MiB.
 const UnitMemory kUnits(*parse_typed_sizes("1000MiB,a100:2560KiB", true), {}, 8);
 
 Request per_node(Mebibytes size) { return {Per::node, size, "--mem"}; }

@@ -70,7 +70,7 @@ TEST_CASE("The processes of a step together get no more memory than their host m
   CHECK_FALSE(grow(3, 20, 50));  // a session on another GPU, but with the same host memory
   CHECK(grow(3, 10, 50));
   CHECK_FALSE(grow(1, 21, 50));
-  CHECK(grow(1, 21, 60));  // the limit was lifted
+  CHECK(grow(1, 21, 60));  // the limit was raised to 60 MiB
   CHECK(grow(2, 15, 10));  // less memory than before is always granted
   CHECK(grow(3, 30, 0));
 

@@ -10,7 +10,8 @@ namespace {
 using namespace std::chrono_literals;
 
 // The job of tenant 1 runs on this node only; the job of tenant 2 also runs on other nodes. Session 1 belongs
-// to tenant 1, and session 2 belongs to tenant 2. Each session has 60 of 100 MiB, and tenant 1 has the turn.
+// to tenant 1, and session 2 belongs to tenant 2. Session 1 has 60 of 100 MiB, and tenant 1 has the turn.
+// Session 2 requests `size` MiB.
 struct Node : Bench {
   GangOrder order{.possible = true, .settled = true};
 

@@ -37,7 +37,8 @@ const GpuUuid kBig{{3}};
 constexpr unsigned kGiB = 1024;
 constexpr unsigned kMuch = 60 * kGiB;
 
-// Like revoked(), but on a GPU of 100 GiB, of which each tenant has 60 GiB and needs all of it.
+// Like revoked(), but on a GPU with a capacity of 100 GiB: tenant 1 has 60 GiB, and tenant 2 needs 60 GiB. A
+// tenant that exceeds MaxOveruse is ended.
 Bench revoked_with_much() {
   Bench b = bench({.cancel = true});
   b.handle(GpuFound{
@@ -821,8 +822,8 @@ TEST_CASE("A running tenant that asks for memory waits for the tenant that holds
 
 // ---- new processes of a tenant that does not leave ----
 
-// Session 1 has not left for a minute. Session 3 of the same tenant has connected meanwhile, and waits at its
-// gate.
+// The turn of session 1 ended a minute ago, and the session has not sent Released. Session 3 of the same
+// tenant has just connected, and waits at its gate.
 Bench with_newcomer(bool cancel) {
   Bench b = revoked({.most = 10s, .cancel = cancel});
   b.pass_by_timers(1min);

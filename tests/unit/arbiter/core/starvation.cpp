@@ -159,8 +159,8 @@ TEST_CASE("Processes that one after the other start, request the whole GPU and e
 TEST_CASE(
     "Jobs whose processes take turns in not releasing the GPU keep it no longer than MaxOveruse allows") {
   const unsigned jobs = GENERATE(2u, 3u);
-  const int life = GENERATE(10, 12, 20, 40);  // seconds that a session lasts; its job starts the next session
-                                              // before it ends
+  const int life = GENERATE(10, 12, 20, 40);  // seconds that a session lasts at most; its job starts the next
+                                              // session when it ends
   const unsigned size = GENERATE(20u, 30u, 45u);  // MiB that each session reports
   const unsigned there = GENERATE(0u, 1u);        // MiB that each session really has on the GPU; zero stands
                                                   // for `size`

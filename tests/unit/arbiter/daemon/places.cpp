@@ -11,7 +11,7 @@ namespace {
 using Rank = Admission::Rank;
 using Places = std::vector<std::shared_ptr<Admission::Place>>;
 
-// Takes all places that are free, at most `most`.
+// Takes places for the user until the admission refuses one, at most `most` places. Returns their number.
 std::size_t enter_all(Admission& admission, uid_t user, Rank rank, Places& places,
                       std::size_t most = 10'000) {
   std::size_t count = 0;

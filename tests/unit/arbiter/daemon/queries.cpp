@@ -221,7 +221,7 @@ TEST_CASE("The status names the process of each session") {
   CHECK(host.status()["tenants"][1]["pids"] == nlohmann::json{second.pid()});
 }
 
-// Counts the files read in /proc.
+// Counts the reads of files, and the reads of the PID namespaces of processes.
 struct CountingSystem : FaultySystem {
   mutable unsigned reads = 0;
   Status read_file(const std::string& path, std::string& text) const override {

@@ -30,7 +30,7 @@ void open_session(Guest& guest, const Hello& hello, Bytes footprint) {
   REQUIRE(guest.say(Usage{.request = 1, .use = use}).find<Verdict>());
 }
 
-// The Hello with which the library reconnects.
+// The Hello of a session that reconnects and claims to hold the lease.
 Hello returning() {
   Hello hello;
   hello.resuming = hello.held = 1;
@@ -105,7 +105,7 @@ TEST_CASE("A process that closed its connection keeps its memory and lease until
   open_session(guest, {}, mebibytes(10));
   guest.channel.close();
   int looks = 0;
-  host.run_until([&] { return ++looks == 50; });  // takes half a second, in which the arbiter checks twice
+  host.run_until([&] { return ++looks == 50; });  // takes up to half a second, so that the arbiter checks
                                                   // whether the process still runs
   REQUIRE(sessions_in(host) == 1);
 

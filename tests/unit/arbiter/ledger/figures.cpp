@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 constexpr TenantId kFirst{1};
 constexpr TenantId kSecond{2};
 
-// Two tenants of 80 MiB on a GPU of 100 MiB. FigureBook records their figures.
+// A GPU of 100 MiB, and a FigureBook of its tenants. The tests add two tenants of 80 MiB.
 struct Watched : Bench {
   FigureBook figures;
 

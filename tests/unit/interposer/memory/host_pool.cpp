@@ -490,7 +490,7 @@ TEST_CASE("many sessions of a job take small slabs", "[pool]") {
 
 namespace {
 
-// The host memory of a job. All processes check how much is left before any of them allocates.
+// The host memory of a job. Before a process allocates, other processes may run, and check how much is left.
 class SharedLimit final : public HostBudget, public HostSystem {
  public:
   explicit SharedLimit(Bytes limit) : limit_(limit) {}

@@ -31,7 +31,7 @@ class Observed final : public FakeDevice {
     if (before_reserve) before_reserve();
     return FakeDevice::reserve(base, size);
   }
-  unsigned waits = 0;  // before_wait is called before this wait, counted from 1
+  unsigned waits = 0;  // before_wait is called before this wait, counted from 1; 0: before none
   std::function<void()> before_wait;
   std::function<void()> before_reserve;
 };

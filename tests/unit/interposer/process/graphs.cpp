@@ -42,7 +42,7 @@ struct Calls {
   std::atomic<unsigned> kernels{0};
   std::atomic<unsigned> destroyed{0};
   std::atomic<unsigned> queries{0};           // number of queries of events
-  unsigned refused = ~0u;                     // index of the kernel launch that the driver refuses
+  unsigned refused = ~0u;                     // index of the kernel launch that the driver refuses; ~0u: none
   std::vector<CUlaunchAttribute> attributes;  // attributes of the last kernel launch
 };
 Calls calls;

@@ -59,7 +59,7 @@ class Instead<kName, CUresult(Arguments...)> {
 };
 #define INSTEAD(name) Instead<driver::Function::name, decltype(::name)>
 
-// Waits long enough for another thread to act if nothing blocks it.
+// Waits until the other thread has finished, but at most for 50 ms, since something may block this thread.
 void give_time(std::future<CUresult>& other) { other.wait_for(50ms); }
 
 constexpr Bytes kBlock = mebibytes(16);
