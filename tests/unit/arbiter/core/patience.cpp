@@ -380,7 +380,7 @@ TEST_CASE("A session that reconnects without a known lease, and does not drain, 
   const Nanoseconds begun = b.now;
   while (!b.holds(1) && b.timer) b.pass_to_timer();
   CHECK(b.holds(1));
-  CHECK(b.now - begun == 350ms);  // the arbiter has polled the process of tenant 2 within this time
+  CHECK(b.now - begun == 350ms);  // the arbiter has polled the process of session 1 within this time
 }
 
 }  // namespace

@@ -12,8 +12,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A bench in which some sessions carry out the core's orders at once. Tenant 1, with session 1, is the honest
-// tenant.
+// A bench in which the sessions of settle() carry out the core's orders at once, unless work_on() or hang()
+// delays them. Tenant 1, with session 1, is the honest tenant.
 class Watched {
  public:
   Bench b;
@@ -127,7 +127,7 @@ TEST_CASE("Processes that one after the other start, request the whole GPU and e
                                           // sessions are alive
   const unsigned there = GENERATE(0u, 2u, 80u);     // memory in MiB that each session really has on the GPU;
                                                     // each session reports 80 MiB
-  const bool begins_small = GENERATE(false, true);  // each session has no memory at first
+  const bool begins_small = GENERATE(false, true);  // each session first reports 1 MiB
   CAPTURE(jobs, life, there, begins_small);
   Watched w;
   w.settle(1, 1, 40);
