@@ -19,7 +19,7 @@ namespace {
 using namespace std::chrono_literals;
 using Json = nlohmann::json;
 
-// A host whose job 7 has a limit of 8 GiB.
+// A host whose job 7 has a memory limit: 8 GiB if a test sets no other limit.
 class Memory : public FaultySystem {
  public:
   Bytes used;             // used memory of the job
