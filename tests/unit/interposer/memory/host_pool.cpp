@@ -338,8 +338,8 @@ TEST_CASE("an eviction takes room as the thread makes it", "[pool]") {
 }
 
 TEST_CASE("while a slab is pinned the next one is touched", "[pool]") {
-  // A device that pins a slab only after the next slab has been mapped, or after 5 s if no next slab is
-  // mapped.
+  // A device that pins each of the first three slabs only after the next slab has been mapped, or after 5 s
+  // if no next slab is mapped.
   struct Patient final : FakeDevice {
     explicit Patient(const FakeHost& its) : host(its) {}
     CUresult pin_host(std::byte* data, Bytes size) override {
