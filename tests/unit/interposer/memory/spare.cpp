@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Other threads of an oversized process allocate, pin and free memory while an exchange keeps device memory
-// of handles that have left, or while the process asks for a larger window.
+// of handles that have left, or while one of the threads asks for a larger window.
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -103,7 +103,7 @@ TEST_CASE("memory that is freed during an exchange counts until the GPU has room
 }
 
 // The arbiter may refuse the larger window.
-TEST_CASE("while a process asks for a larger window, memory of other threads does not use it", "[spare]") {
+TEST_CASE("while a thread asks for a larger window, memory of other threads does not use it", "[spare]") {
   Full t(kPiece);
   std::atomic<bool> reserved{false};
   std::atomic<bool> asked{false};
