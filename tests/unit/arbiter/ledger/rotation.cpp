@@ -38,7 +38,8 @@ struct Folder : test::TemporaryFolder {
 };
 
 // Call number `fails_at` fails, counted from 0; -1: no call fails. With `for_good`, all later calls fail,
-// too, as if the arbiter had died at this call. `call`: the number of calls so far.
+// too, as if the arbiter had died at this call. If call number `fails_at` is a write of several bytes, it
+// writes half of them instead of failing. `call`: the number of calls so far.
 struct Faults {
   int call = 0;
   int fails_at = -1;
