@@ -8,7 +8,8 @@
 namespace sharedgpu::test {
 
 // Returns true if `text` equals the file `name` in GOLDEN_FOLDER; otherwise prints the difference to standard
-// output. GOLDEN_FOLDER and GOLDEN_TOOL are the target's compile definitions.
+// output. If UPDATE_GOLDEN is set, writes `text` into the file, and returns true. GOLDEN_FOLDER and
+// GOLDEN_TOOL are the target's compile definitions.
 inline bool is_golden(const char* name, const std::string& text) {
   std::fflush(stdout);
   std::FILE* tool = popen((std::string(GOLDEN_TOOL " '" GOLDEN_FOLDER "/") + name + "'").c_str(), "we");

@@ -5,7 +5,8 @@
 //     (world_checks.cpp) plus the wait that the policy permits. The bound is the sum of a turn and a handoff
 //     for each honest tenant, and of the delays that each hostile tenant can cause when it enters and leaves;
 //   - an allocation of an honest tenant that fits beside the real memory of other tenants is granted;
-//   - an event leads to 12 actions for each session at most, and to one answer for each request;
+//   - an event leads to at most 12 actions for each session and 12 more, without answers to requests;
+//   - hostile clients get no more answers than they have sent requests;
 //   - no survey disproves a report of an honest client, or shows more memory of the client than it may have;
 //   - all invariants for honest clients in world_checks.cpp hold.
 #include <rapidcheck.h>

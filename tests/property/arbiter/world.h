@@ -34,7 +34,8 @@ struct Scenario {
   TurnRules turns{.fixed = std::chrono::milliseconds(500)};
   std::string policy = "round-robin";
   bool claims = false;  // tenants have different units, priorities and shares
-  // Some tenants report deadlines at random moments, and then stop. Requires `claims`.
+  // Each session reports met and missed deadlines at random moments, sometimes with a pause of 15 s. Two of
+  // three tenants state a deadline. Requires `claims`.
   bool deadlines = false;
   unsigned switches = 0;   // how often the policy changes
   Nanoseconds patience{};  // time for which a tenant may wait beyond a round of turns
@@ -105,16 +106,16 @@ class World : private simulation::Process, private HostileClients::Surroundings 
     unsigned settled = 0;  // swappable memory became pinned
     unsigned steps = 0;    // single submissions that drained sessions were allowed to make
     unsigned late = 0;     // grants of memory to sessions whose turn was ending
-    unsigned home = 0;     // turns that began while a program needed its host memory
+    unsigned home = 0;     // gates that opened while the program needed its host memory
     unsigned host_refusals = 0;
     unsigned stops = 0;
     unsigned given_back = 0;  // turns that sessions yielded before the end
-    unsigned taken = 0;       // leases taken from tenants whose processes were stopped
-    unsigned late_work = 0;   // submissions of stopped tenants, by threads that had passed the gate
+    unsigned taken = 0;       // stopped processes that lost their lease before they resumed
+    unsigned late_work = 0;   // submissions of these processes by threads that had passed the gate
     unsigned bounded = 0;     // how often deadlines of other tenants lowered a tenant's limit
     unsigned answers = 0;     // number of answers to queries of free memory
-    unsigned forgotten = 0;   // tenants that the core removed after their last session had ended
-    unsigned given_up = 0;    // tenants that obey no order, have no memory and lost their lease
+    unsigned forgotten = 0;   // how often the core was told to forget a tenant without a process
+    unsigned given_up = 0;    // how often a tenant that answers nothing and has no memory lost its lease
     unsigned cancelled = 0;   // tenants that obey no order and were ended
     unsigned host_waits = 0;  // growth that was delayed until host memory was freed
     unsigned away = 0;        // requests for away memory that were granted
@@ -125,7 +126,8 @@ class World : private simulation::Process, private HostileClients::Surroundings 
     unsigned lost_sessions = 0;  // sessions that were on a GPU when it was lost
     unsigned displaced = 0;      // tenants that got another GPU because their GPU had failed
     Nanoseconds longest_wait{};
-    double most_actions = 0;  // largest number of actions after one event, per session
+    double most_actions = 0;  // largest number of actions after one event, without answers to requests,
+                              // divided by the number of sessions plus one
     DecisionDigest decisions;
   };
   const Tally& tally() const { return tally_; }
@@ -230,7 +232,8 @@ class World : private simulation::Process, private HostileClients::Surroundings 
   LeaseBook written_;  // the leases, computed from the records for the ledger
   std::map<TenantId, Bytes> caps_;
   std::map<TenantId, std::uint64_t> claims_changed_;  // number of changes of each tenant's claims
-  std::set<TenantId> requested_;  // tenants that have requested the GPU since their last lease ended
+  std::set<TenantId> requested_;  // tenants that have connected, or have requested the GPU or memory, since
+                                  // their last lease ended
   Nanoseconds last_written_{};
   std::vector<GpuUuid> uuids_;
   struct GpuState {

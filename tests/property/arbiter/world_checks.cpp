@@ -151,7 +151,8 @@ void World::check_refusal(const Client& client, const Snapshot& state) const {
   must(!fits, "growth that fits is refused");
 }
 
-// The core answers each request once. The number of other actions for each event and session is bounded.
+// The core sends hostile clients no more answers than they have sent requests. The number of all other
+// actions after an event is bounded by the number of sessions.
 void World::count(const Actions& actions) {
   constexpr double kForEachSession = 12;
   std::size_t others = 0;

@@ -43,8 +43,8 @@ struct World::Client : simulation::Session {
   bool let_in = false;     // the gate was open at the last Ready or opened later, and no Released followed
   bool begun = false;      // has ever submitted
   bool computing = false;  // the GPU has unfinished work of the client
-  unsigned submitted = 0;  // number of all submissions so far
-  unsigned done = 0;       // number of those submissions that the GPU has finished
+  unsigned submitted = 0;  // number of the last submission; counts on from other sessions of the tenant
+  unsigned done = 0;       // number of the last submission that the GPU has finished
   bool busy = false;       // the GPU executes the first unfinished submission
   bool full = false;       // the program waits until a part of its work is done
   Bytes prepared;          // host memory for evictions, as in the last Prepare

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks that the example etc/sharedgpu.conf contains every key with its default, as it claims. The man page
-// contains every key, too.
+// Checks that the example etc/sharedgpu.conf contains every key with its default, as it claims. Also checks
+// that the man page contains every key.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <fstream>

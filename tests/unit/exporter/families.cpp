@@ -84,8 +84,8 @@ Json tenant(unsigned id, bool holds) {
           {"energy", {{{"gpu", gpu(0)["uuid"]}, {"joules", 5000.5}}}}};
 }
 
-// A status with a GPU of which all values are known, a GPU that only a session has reported, a job that holds
-// a lease, a job that waits, and an overdue run with a deadline.
+// A status with a GPU of which all values are known, a lost GPU of which some values are unknown, a job that
+// holds a lease, a job that waits, and an overdue run with a deadline.
 Json status() {
   Json other = gpu(1);
   for (const char* name : {"utilization", "energy_joules", "unmanaged_bytes"}) other[name] = nullptr;

@@ -8,7 +8,7 @@ using namespace sharedgpu::job_submit;
 
 namespace {
 
-// A unit has 1000 MiB. The memory of two units of type a100 is exactly 5 MiB.
+// A unit of type a100 has 2.5 MiB, and any other unit has 1000 MiB.
 const UnitMemory kUnits(*parse_typed_sizes("1000MiB,a100:2560KiB", true), {}, 8);
 
 Request per_node(Mebibytes size) { return {Per::node, size, "--mem"}; }
@@ -116,7 +116,7 @@ TEST_CASE("Memory per CPU becomes memory for the most CPUs that a node may give"
   CHECK(result(each) == per_node(1300));
   each.tasks = 4;
   CHECK(result(each) == per_node(2200));
-  each.least_nodes = 2;  // one of the four tasks runs on the other node
+  each.least_nodes = 2;  // at least one of the four tasks runs on the other node
   CHECK(result(each) == per_node(1900));
   each.tasks_per_node = 2;
   CHECK(result(each) == per_node(1600));
@@ -127,7 +127,7 @@ TEST_CASE("Memory per CPU becomes memory for the most CPUs that a node may give"
   each = job("gres:sharedgpu:1", per_cpu(100));
   each.cpus = 5;
   CHECK(result(each) == per_node(1500));
-  each.tasks = 100;  // more memory than any node with units has
+  each.tasks = 100;  // more CPUs than any node with units has
   CHECK(result(each) == per_node(2600));
   Partition where = partition();
   where.nodes[0].cpu_step = where.nodes[0].threads = 2;

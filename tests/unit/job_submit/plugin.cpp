@@ -155,7 +155,7 @@ struct Submitted : Message {
   }
 };
 
-// A node with 8 CPUs, 16 GiB and 8 units of 1 GiB each, and the folder with its configuration.
+// A node with 8 CPUs, 16 GiB, 2 GPUs and 8 units of 1 GiB each, and the folder with its configuration.
 struct Cluster {
   char folder[24] = "/tmp/sgpu-unit.XXXXXX";
   std::string slurm_file;

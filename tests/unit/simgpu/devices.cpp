@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several devices, and access of one device to another device's memory. Each case runs in a separate process,
-// with two devices.
+// Several devices, and access of one device to another device's memory. Each hidden case runs in a separate
+// process on a machine with two devices.
 #include <unistd.h>
 
 #include <cstring>

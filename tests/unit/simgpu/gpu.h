@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared parts of the tests of the simulated driver. The tests use only the public API. The tests also pass
-// on a real GPU, except the cases with the tag [simulated].
+// Shared parts of the tests of the simulated driver. The tests in simgpu_api_test use only the public API,
+// and also pass on a real GPU, except the cases with the tag [simulated].
 #pragma once
 
 #include <cuda.h>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// If this file is linked into a test program, each process of the program gets a separate simulated GPU.
+// If this file is linked into a test program, each run of the program has its own simulated GPU, which its
+// child processes share. If the environment variable SIMGPU_STATE is set, the program uses the GPU that the
+// variable names.
 #define CATCH_CONFIG_EXTERNAL_INTERFACES
 #include <unistd.h>
 
@@ -25,7 +27,7 @@ struct OwnDevice : Catch::TestEventListenerBase {
     if (!state_.empty()) unlink(state_.c_str());
   }
 
-  std::string state_;  // empty if another process has created the state file
+  std::string state_;  // empty if SIMGPU_STATE was set before, so that another process removes the state file
 };
 CATCH_REGISTER_LISTENER(OwnDevice)
 

@@ -221,7 +221,7 @@ class Model {
   struct Block {
     CUdeviceptr address = 0;
     Bytes size;
-    unsigned seed = 0;                  // 0: never written
+    unsigned seed = 0;                  // 0: never written, or freed without success: any contents are right
     std::optional<std::uint32_t> word;  // the word with which the block was last filled
     std::map<CUdeviceptr, Physical> settled;
   };

@@ -101,7 +101,8 @@ TEST_CASE("Holders that the user may not see are counted") {
   CHECK(json_of(standing_of(status, status.tenants[0], name_of_user))["gpus"][0]["hidden_holders"] == 1);
 }
 
-TEST_CASE("The asker counts as its job, or else as its run, or else as its user") {
+TEST_CASE(
+    "The asker counts as its job, or else as its run, or as its user if it is in no job and in no run") {
   const NodeStatus status = some_status();
   const auto ids = [&](const Asker& asker) {
     std::vector<std::uint64_t> found;

@@ -114,7 +114,7 @@ TEST_CASE("A process that reports its drain is no longer stopped, and waits like
   CHECK(b.sent<Restore>(1));
 }
 
-TEST_CASE("Other sessions may submit once 100 ms after a tenant without a lease was resumed") {
+TEST_CASE("Other sessions may submit once, 100 ms after a tenant without a lease was resumed") {
   Bench b = two_leave();
   b.release(3, 30, true);
   b.stop(2);

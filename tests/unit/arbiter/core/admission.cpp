@@ -35,7 +35,7 @@ Recovered with_lease(unsigned expected) {
   return recovered;
 }
 
-// Tenant 1 has drained and evicted; tenant 2 may restore all of its memory.
+// Tenant 1 has drained, and has evicted 20 of its 60 MiB. Tenant 2 may restore all of its 60 MiB.
 Bench two_restores() {
   Bench b;
   b.settle_in(1, 1, 60);

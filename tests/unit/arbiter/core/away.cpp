@@ -7,7 +7,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr unsigned kHost = 300;  // MiB of host memory, in most of these tests
+constexpr unsigned kHost = 300;  // host memory in MiB, in the tests of what the tenant sees
 
 struct Terms {
   bool oversize = true;

@@ -330,7 +330,7 @@ void survey_hidden(Bench& b, unsigned hidden, const Shown& shown) {
   b.handle(Surveyed{.gpu = kGpu, .found = found});
 }
 
-TEST_CASE("Hidden memory is not handed out, from its first byte on beside the reserve") {
+TEST_CASE("Hidden memory lowers the usable memory by what exceeds the reserve") {
   Bench b;
   b.settle_in(1, 1, 10);
   for (const unsigned hidden : {0u, 10u, 20u, 21u, 30u, 90u}) {

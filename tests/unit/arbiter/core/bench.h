@@ -136,7 +136,7 @@ struct Bench {
     pass(*timer - now);
   }
   // Lets time pass until a message of this kind is sent to the session, but at most for `most`. Returns the
-  // time that has passed.
+  // time that has passed; nullopt: no such message was sent.
   template <class Body>
   std::optional<Nanoseconds> until_sent(std::uint64_t id, Nanoseconds most = std::chrono::minutes(1)) {
     const Nanoseconds begun = now;

@@ -70,7 +70,7 @@ TEST_CASE("The processes of a step together get no more memory than their host m
   CHECK_FALSE(grow(3, 20, 50));  // a session on another GPU, but with the same host memory
   CHECK(grow(3, 10, 50));
   CHECK_FALSE(grow(1, 21, 50));
-  CHECK(grow(1, 21, 60));  // the limit was lifted
+  CHECK(grow(1, 21, 60));  // the limit was raised to 60 MiB
   CHECK(grow(2, 15, 10));  // less memory than before is always granted
   CHECK(grow(3, 30, 0));
 
@@ -944,7 +944,7 @@ TEST_CASE("Steps are sent at growing intervals, and only to sessions that have w
   CHECK(steps_in(10s) < first);
 }
 
-TEST_CASE("After a long single submission, the other sessions get as much time") {
+TEST_CASE("After a long single submission, no other session may submit for almost twice as long") {
   Bench b = two_after_their_turn();
   b.release(2, 30, true);
   b.pass(100ms);
@@ -1235,7 +1235,7 @@ TEST_CASE("A pin request of a session that may submit once is granted or refused
     CHECK(b.granted(2));
     CHECK(b.session(2).use.pinned == mebibytes(10));
   }
-  SECTION("who has no lease makes it") {
+  SECTION("a tenant without a lease makes room") {
     Bench b;
     b.settle_in(4, 4, 20);
     b.settle_in(2, 2, 30);
@@ -1315,7 +1315,7 @@ TEST_CASE("A session that was ready, and has filled its memory once more, is ask
   b.pass(10s);
   b.release(2, 75, false);
   b.tell(2, 75, 39);
-  b.ready(1, 60);  // the other sessions of session 1's tenant are still reconnecting
+  b.ready(1, 60);  // session 3, of the same tenant, is not ready
   REQUIRE_FALSE(b.open(1));
   b.tell(1, 40, 40);
   b.grow(1, 50, 40);
@@ -1393,7 +1393,7 @@ TEST_CASE("The total of cuMemGetInfo is whole pages, whatever the capacity and t
   CHECK(b.sent<MemoryView>(1)->free == total);
 }
 
-TEST_CASE("Contexts beyond what is left over lower the capacity") {
+TEST_CASE("Contexts that need more memory than the GPU has beyond its capacity lower the usable memory") {
   Bench b;
   b.come(1, 1);
   b.attach(1);

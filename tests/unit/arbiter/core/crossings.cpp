@@ -9,9 +9,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Session 1 was ordered twice to restore up to 60 MiB, has freed 10 MiB of its memory, and has then sent
-// Ready. It may not have read the second Restore yet. Its tenant 1 has the turn, and also has session 3, of 1
-// MiB. Tenant 2 has 39 of its 75 MiB on the GPU.
+// Session 1 was ordered twice to restore up to 60 MiB, has freed 20 MiB of its memory and grown by
+// 10 MiB, and has then sent a second Ready. It may not have read the second Restore yet. Its tenant 1 has the
+// turn, and also has session 3, of 1 MiB. Tenant 2 has 39 of its 75 MiB on the GPU.
 Bench told_twice() {
   Bench b;
   b.settle_in(1, 1, 60);

@@ -263,7 +263,7 @@ TEST_CASE("By threads: no queue is shortened") {
   CHECK(world.session(3).queue == 0ms);
 }
 
-TEST_CASE("By threads: misses leave fewer threads to later starts of lower priority, and as much time") {
+TEST_CASE("By threads: misses leave fewer threads to later starts of lower priority, but no less time") {
   World world("deadline", true);
   CHECK(world.threads(World::claims(3)) == 1);
   world.tell_of(1, 0, 1);

@@ -10,7 +10,8 @@ namespace {
 using namespace std::chrono_literals;
 
 // The job of tenant 1 runs on this node only; the job of tenant 2 also runs on other nodes. Session 1 belongs
-// to tenant 1, and session 2 belongs to tenant 2. Each session has 60 of 100 MiB, and tenant 1 has the turn.
+// to tenant 1, and session 2 belongs to tenant 2. Session 1 has 60 of 100 MiB, and tenant 1 has the turn.
+// Session 2 requests `size` MiB.
 struct Node : Bench {
   GangOrder order{.possible = true, .settled = true};
 
@@ -508,7 +509,7 @@ TEST_CASE("A gang that loses contact while it runs continues, and leaves for no 
   CHECK_FALSE(b.reports.at(3).offers);
 }
 
-TEST_CASE("No other gang is offered a turn while a job cannot drain") {
+TEST_CASE("No other gang is offered a turn while a gang drains") {
   Node b;
   b.begin_turn();
   b.come_as_gang(3, 3);
@@ -576,8 +577,7 @@ TEST_CASE("A gang is offered no turn while a job whose nodes do not reach each o
 }
 
 TEST_CASE(
-    "If nodes do not reach each other, a job that has begun its turn goes before one that Slurm started "
-    "earlier") {
+    "If nodes do not reach each other, a job that has begun its turn goes before a job with a lower number") {
   Node b;
   b.handle(GangOrdered{.tenant = TenantId{2}, .order = std::nullopt});
   b.want(2);
@@ -595,7 +595,7 @@ TEST_CASE(
   b.grow(9, 60, 0);
   b.want(9);
   b.pass_by_timers(11s);
-  REQUIRE_FALSE(b.open(2));  // tenant 1, whose job runs on this node only, has the turn
+  REQUIRE_FALSE(b.open(2));  // tenant 1, whose job runs on this node only, has the next turn
   b.release(2, 60, true);
   b.tell(2, 60, 40);
   b.ready(1, 60);
@@ -638,7 +638,7 @@ TEST_CASE("A job with turns of its own does not wait for a job whose place in th
 }
 
 TEST_CASE(
-    "A gang that is stopped says that it can begin no turn, and is offered none while it is elsewhere") {
+    "A gang that is stopped here reports that it can begin no turn; one stopped elsewhere is offered none") {
   Node b;
   b.want(2);
   b.pass_by_timers(11s);

@@ -32,7 +32,7 @@ void leave_again(Bench& b) {
 // ---- single submissions ----
 
 TEST_CASE(
-    "A drained session may submit once 100 ms after the gates were closed, and then every 2 ms at most") {
+    "A drained session may submit once, 100 ms after the gates were closed, and then again after 2 ms") {
   Bench b = two_leave();
   b.ask(1);
   b.release(2, 30, true);

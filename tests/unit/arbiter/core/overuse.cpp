@@ -37,7 +37,8 @@ const GpuUuid kBig{{3}};
 constexpr unsigned kGiB = 1024;
 constexpr unsigned kMuch = 60 * kGiB;
 
-// Like revoked(), but on a GPU of 100 GiB, of which each tenant has 60 GiB and needs all of it.
+// Like revoked(), but on a GPU with a capacity of 100 GiB: tenant 1 has 60 GiB, and tenant 2 needs 60 GiB. A
+// tenant that exceeds MaxOveruse is ended.
 Bench revoked_with_much() {
   Bench b = bench({.cancel = true});
   b.handle(GpuFound{
@@ -200,7 +201,7 @@ TEST_CASE("Others wait for a session whose memory is unknown") {
 
 // ---- the longest overuse ----
 
-TEST_CASE("Overuse is noted after 10 s, and after MaxOveruse again: once in a turn") {
+TEST_CASE("In each turn, overuse is noted once after 10 s, and once after MaxOveruse") {
   Bench b = revoked();
   b.pass_by_timers(10s - 1ns);
   CHECK(b.overstays.empty());
@@ -773,8 +774,8 @@ TEST_CASE("A tenant that asks for memory waits for one that does not leave, and 
 
 TEST_CASE("Two tenants of which each keeps the memory that the other one lacks are ended at last") {
   Bench b = bench({.cancel = true});
-  // The first process of each tenant hangs. The second process of each tenant drains, and evicts memory for
-  // the first process of the other tenant.
+  // The first process of each tenant (sessions 1 and 5) hangs. Session 3 drains and evicts its memory, which
+  // session 5 gets. Session 6 drains and evicts nothing.
   b.settle_in(1, 1, 20);
   b.settle_in(3, 1, 20);
   b.settle_in(5, 5, 20);
@@ -821,8 +822,8 @@ TEST_CASE("A running tenant that asks for memory waits for the tenant that holds
 
 // ---- new processes of a tenant that does not leave ----
 
-// Session 1 has not left for a minute. Session 3 of the same tenant has connected meanwhile, and waits at its
-// gate.
+// The turn of session 1 ended a minute ago, and the session has not sent Released. Session 3 of the same
+// tenant has just connected, and waits at its gate.
 Bench with_newcomer(bool cancel) {
   Bench b = revoked({.most = 10s, .cancel = cancel});
   b.pass_by_timers(1min);
@@ -880,7 +881,7 @@ TEST_CASE("A suspension that was announced before the tenant connected counts at
   CHECK(b.overstays.empty());
 }
 
-TEST_CASE("Others wait for a process that Slurm has stopped without a response, and the status shows it") {
+TEST_CASE("If Slurm has stopped a process, others wait, the arbiter does nothing, and the status shows it") {
   Bench b = revoked({.cancel = true});
   b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
   b.stop(1);
@@ -991,7 +992,7 @@ TEST_CASE("If a tenant is stopped on two GPUs, it is overdue only on the GPU whe
   for (const Overstay& its : b.overstays) CHECK(its.gpu == kOther);
 }
 
-TEST_CASE("Others wait without a response for a process whose cgroup root has frozen") {
+TEST_CASE("If root has frozen the cgroup of a process, others wait, and the arbiter does nothing") {
   Bench b = revoked({.cancel = true});
   b.handle(Looked{.session = SessionId{1}, .stopped = true, .suspended = true});
   b.pass_by_timers(1h);

@@ -10,9 +10,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Tenants 1 and 2 need 60 MiB each. The turn of tenant 1 has ended: the tenant has drained and evicted.
-// Tenant 2 may restore all of its memory. Each wait begins at an uneven time, so that no other timer fires
-// when the wait ends.
+// Tenants 1 and 2 need `size` MiB each. The turn of tenant 1 has ended: the tenant has drained, and has
+// evicted as ordered. Tenant 2 may restore all of its memory. Each wait begins at an uneven time, so that no
+// other timer fires when the wait ends.
 Bench second_waits(unsigned size = 60) {
   Bench b;
   b.settle_in(1, 1, size);
@@ -380,7 +380,7 @@ TEST_CASE("A session that reconnects without a known lease, and does not drain, 
   const Nanoseconds begun = b.now;
   while (!b.holds(1) && b.timer) b.pass_to_timer();
   CHECK(b.holds(1));
-  CHECK(b.now - begun == 350ms);  // the arbiter has polled the process of tenant 2 within this time
+  CHECK(b.now - begun == 350ms);  // the arbiter has polled the process of session 1 within this time
 }
 
 }  // namespace

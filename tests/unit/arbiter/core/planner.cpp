@@ -25,7 +25,7 @@ Bench hog_and_other(const TurnRules& turns = kAuto) {
 }
 
 // Ends the turn of `from`, which still wants to run. Tenant `to` enters when the time `took` has passed since
-// the last work of `from`.
+// `from` drained.
 void hand_over_in(Bench& b, std::uint64_t from, std::uint64_t to, Nanoseconds took) {
   b.release(from, 75, true);
   b.tell(from, 75, 25);
@@ -148,7 +148,8 @@ TEST_CASE("The handoffs of all its GPUs count for a domain") {
   }
 }
 
-// Tenant 2 has paused its work for a while, and tenant 1 has the GPU. Each handoff takes 100 ms.
+// Tenant 2 has had one turn, which a pause of 1 s has ended, and tenant 1 has the GPU again. Both handoffs
+// took 100 ms.
 Bench hog_and_interactive(const TurnRules& turns = kAuto) {
   Bench b = hog_and_other(turns);
   b.want(2);

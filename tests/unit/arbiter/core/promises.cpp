@@ -172,7 +172,7 @@ TEST_CASE("The tenant whose turn begins gets room before the other members of th
   CHECK(b.sent<Restore>(3)->allowed == mebibytes(20));
 }
 
-TEST_CASE("Of two tenants that join a turn, the tenant with the lower number gets the remaining memory") {
+TEST_CASE("The tenant whose turn begins gets all free memory until it has enough, whatever its number") {
   Bench b;
   b.settle_in(5, 5, 100);
   b.queue_up(4, 4, 60);

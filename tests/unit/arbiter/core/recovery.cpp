@@ -52,7 +52,7 @@ void come_back_in_step(Bench& b, std::uint64_t session, const LeaseKey& key, boo
   b.attach(session);
 }
 
-// Lets the recovery period time out without a report of any session.
+// Lets the recovery period time out without a further report of a session.
 void end_recovery(Bench& b) { b.pass_by_timers(2s); }
 
 TEST_CASE("The epoch of an open lease is not used again") {
@@ -136,7 +136,7 @@ TEST_CASE("A pin request beyond the free memory waits until others have evicted,
 }
 
 TEST_CASE(
-    "Growth that only unverified claims leave no room for waits for the first surveys after a recovery") {
+    "Growth for which only unverified claims leave no room waits for the first surveys after a recovery") {
   Bench b(with_leases({key_of(1)}, 2), {.fixed = 10s}, {}, {}, 5s);
   come_again(b, 1, 1, true);
   b.tell(1, 30, 30);
@@ -357,8 +357,8 @@ TEST_CASE("Others wait for a process that reconnects twice before any arbiter kn
   CHECK_FALSE(b.core->in_grace());
 }
 
-// Session 1 fills the GPU, and tenant 2 waits. Tenant 2 has session 2 and the new session 3, which was
-// granted memory for its first turn. This turn of tenant 2 is beginning.
+// Session 1 has drained, and its memory still fills the GPU. Tenant 2 has session 2 and the new session 3,
+// which was granted memory for its first turn. This turn of tenant 2 is beginning.
 Bench with_newcomer_on_its_way_in() {
   Bench b({}, {.fixed = 10s});
   b.settle_in(1, 1, 100);

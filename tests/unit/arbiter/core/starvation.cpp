@@ -12,8 +12,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A bench in which some sessions carry out the core's orders at once. Tenant 1, with session 1, is the honest
-// tenant.
+// A bench in which the sessions of settle() carry out the core's orders at once, unless work_on() or hang()
+// delays them. Tenant 1, with session 1, is the honest tenant.
 class Watched {
  public:
   Bench b;
@@ -127,7 +127,7 @@ TEST_CASE("Processes that one after the other start, request the whole GPU and e
                                           // sessions are alive
   const unsigned there = GENERATE(0u, 2u, 80u);     // memory in MiB that each session really has on the GPU;
                                                     // each session reports 80 MiB
-  const bool begins_small = GENERATE(false, true);  // each session has no memory at first
+  const bool begins_small = GENERATE(false, true);  // each session first reports 1 MiB
   CAPTURE(jobs, life, there, begins_small);
   Watched w;
   w.settle(1, 1, 40);
@@ -159,8 +159,8 @@ TEST_CASE("Processes that one after the other start, request the whole GPU and e
 TEST_CASE(
     "Jobs whose processes take turns in not releasing the GPU keep it no longer than MaxOveruse allows") {
   const unsigned jobs = GENERATE(2u, 3u);
-  const int life = GENERATE(10, 12, 20, 40);  // seconds that a session lasts; its job starts the next session
-                                              // before it ends
+  const int life = GENERATE(10, 12, 20, 40);  // seconds that a session lasts at most; its job starts the next
+                                              // session when it ends
   const unsigned size = GENERATE(20u, 30u, 45u);  // MiB that each session reports
   const unsigned there = GENERATE(0u, 1u);        // MiB that each session really has on the GPU; zero stands
                                                   // for `size`

@@ -10,7 +10,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Ends the turn of `from`, which still wants to run: `from` drains and evicts, and `to` restores its memory.
+// Ends the turn of `from`: `from` drains and evicts, and `to` restores its memory. `wants`: `from` still
+// wants to run.
 void hand_over(Bench& b, std::uint64_t from, std::uint64_t to, bool wants = true) {
   REQUIRE_FALSE(b.open(from));
   b.release(from, 60, wants);
@@ -319,7 +320,8 @@ TEST_CASE("A tenant has waited since the first of its sessions asked") {
 
 // ---- exclusive tenants ----
 
-// Tenants 1 and 2 use a GPU that has room for both; one of them is exclusive.
+// Tenants 1 and 2 use a GPU that has room for both. The tenant with the number `exclusive` is exclusive; 0:
+// none.
 struct Exclusive : Bench {
   explicit Exclusive(std::uint64_t exclusive) {
     handle(RulesSet{.node = {.policy = elastic.get(), .turns = {.fixed = 10s}}});

@@ -302,7 +302,7 @@ TEST_CASE("The arbiter explains a refusal, and remembers whether the job got the
   CHECK(why.bound == Bound::units);
   CHECK(why.units == 2);
   CHECK(why.told == 0);
-  CHECK(explain(second, mebibytes(801)).told == 1);   // another process of the job has told the user
+  CHECK(explain(second, mebibytes(801)).told == 1);   // another process of the run has told the user
   CHECK(explain(second, mebibytes(801)).units == 0);  // the memory of 8 units is too small, too
   CHECK(explain(other, mebibytes(101)).told == 0);
   const RefusalReply huge = explain(second, gibibytes(9000));

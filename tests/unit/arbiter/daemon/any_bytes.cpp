@@ -28,8 +28,9 @@ class Dice {
   explicit Dice(unsigned seed) : random_(seed) {}
   std::size_t below(std::size_t bound) { return random_() % bound; }
 
-  // Returns a message whose bytes are mostly zero, so that numbers are often valid. The other bytes are
-  // random.
+  // Returns a message of a random type. In three of four messages, at most seven bytes of the body are
+  // random, and the other bytes are zero, so that numbers are often valid. A third of the messages names the
+  // host's GPU.
   Message message() {
     Message message;
     message.type = kTypes[below(std::size(kTypes))];

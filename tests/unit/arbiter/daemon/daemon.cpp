@@ -213,7 +213,7 @@ TEST_CASE("A session's life over the socket") {
   CHECK(status["gpus"][0]["verified"] == false);
 }
 
-// A client that sends the messages of an old library version, byte by byte.
+// A client that sends and receives the messages of an old library version as raw bytes.
 struct OldClient {
   UniqueFd socket;
   unsigned char heard[256] = {};

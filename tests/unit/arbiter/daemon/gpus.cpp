@@ -26,7 +26,7 @@ namespace {
 struct Behaviour {
   int init = 0, count_status = 0, uuid = 0, memory = 0, minor = 0;  // statuses
   unsigned count = 2;
-  int failing_device = -1;  // index of the GPU for which the queries of UUID and memory fail
+  int failing_device = -1;  // index of the GPU for which uuid, memory and minor count; -1: all GPUs
   bool crashes = false;     // crashes when the second device is queried
   bool hangs = false;       // hangs when the second device is queried
 };

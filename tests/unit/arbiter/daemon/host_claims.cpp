@@ -19,12 +19,12 @@ namespace {
 using namespace std::chrono_literals;
 using Json = nlohmann::json;
 
-// A host whose job 7 has a limit of 8 GiB.
+// A host whose job 7 has a memory limit: 8 GiB if a test sets no other limit.
 class Memory : public FaultySystem {
  public:
   Bytes used;             // used memory of the job
-  mutable int looks = 0;  // number of times that the files were read
-  int error = 0;          // the error with which reads fail
+  mutable int looks = 0;  // number of times that the used memory of the job was read
+  int error = 0;          // the errno value with which these reads fail; 0: they succeed
   Bytes limit = gibibytes(8);
   Bytes resident;  // resident memory of each process
 
@@ -157,7 +157,7 @@ struct Standoff {
 
 TEST_CASE("A session that always falsely reports a lack of host memory is overdue") {
   Standoff at(Measure::cancel);
-  at.claim(90s);  // for a minute after a shortage of host memory, the arbiter believes the report
+  at.claim(90s);  // the arbiter believes the report until checks have contradicted it for 90 s
   CHECK_FALSE(at.disbelieved());
   CHECK(at.tenant()["stuck"] == true);
   at.claim(5s);

@@ -27,8 +27,8 @@ std::string meminfo(Bytes total, Bytes available, const std::string& more = {}) 
          " kB\n" + more;
 }
 
-// A machine with 64 GiB, of which 40 GiB are free, and a process in the cgroup `cgroup`. Some files cannot be
-// read.
+// A machine with 64 GiB, of which 40 GiB are free, and a process whose /proc/PID/cgroup contains `cgroup`.
+// Reads of the files in `fails` return the errno value given there.
 struct Machine : RootedSystem {
   std::map<std::string, int> fails;
 

@@ -230,7 +230,8 @@ TEST_CASE("A job lasts as long as one of its sessions, or a process that registe
   CHECK(ask(host, 12).known == 1);  // the arbiter keeps the job, since the job may have another step
 }
 
-// A job that has run on this host and has ended. The tests report the end of the job in each possible way.
+// A job whose batch step has run a task on this host. The task has ended, and the slurmstepd of the step
+// lives until end_stepd().
 struct Requeued {
   Host host;
   Process stepd, task;

@@ -170,7 +170,7 @@ TEST_CASE(
   CHECK(served.changes == 2);
 }
 
-TEST_CASE("A control daemon that fails or cannot start is logged, and started again") {
+TEST_CASE("A failure to start the control daemon is logged") {
   const StandIn stand_in("");
   setenv("PATH", "/nonexistent", 1);
   Served served;
@@ -180,7 +180,7 @@ TEST_CASE("A control daemon that fails or cannot start is logged, and started ag
   setenv("PATH", "/usr/bin:/bin", 1);
 }
 
-TEST_CASE("The exit status of a control daemon that fails is logged") {
+TEST_CASE("The exit status of a control daemon that fails is logged, and the daemon is started again") {
   const StandIn stand_in("exit 3\n");
   Served served;
   served.run_until([&] { return served.logged("has ended with status 3; see " + served.logs()); });

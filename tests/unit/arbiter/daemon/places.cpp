@@ -11,7 +11,7 @@ namespace {
 using Rank = Admission::Rank;
 using Places = std::vector<std::shared_ptr<Admission::Place>>;
 
-// Takes all places that are free, at most `most`.
+// Takes places for the user until the admission refuses one, at most `most` places. Returns their number.
 std::size_t enter_all(Admission& admission, uid_t user, Rank rank, Places& places,
                       std::size_t most = 10'000) {
   std::size_t count = 0;
@@ -91,7 +91,8 @@ std::size_t wait_often(Admission::Place& place, std::size_t times) {
 }
 
 TEST_CASE(
-    "Places of a user have 4096 messages that wait in sum, those of its jobs as many, root's any number") {
+    "At most 4096 messages wait in all places of a user, as many in those of its jobs, any number in "
+    "root's") {
   Admission admission(100);
   const auto one = admission.enter(1, Rank::stranger), another = admission.enter(1, Rank::stranger);
   const auto member = admission.enter(1, Rank::member), other = admission.enter(2, Rank::stranger);

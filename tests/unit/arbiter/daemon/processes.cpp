@@ -138,8 +138,9 @@ pid_t seen_by(pid_t viewer, pid_t pid) {
 TEST_CASE("Pids are those of the viewer's own namespace") {
   int ends[2];
   REQUIRE(pipe(ends) == 0);
-  // Three processes. Each process is the first of its own PID namespace, which is inside the PID namespace of
-  // the previous process.
+  // Three processes: `outer` is in the PID namespace of the test. Its child `middle` is the first process of
+  // a PID namespace inside the namespace of the test, and its child `inner` is the first process of a PID
+  // namespace inside the namespace of `middle`.
   const pid_t outer = fork();
   if (outer == 0) {
     for (int level = 0; level < 2; ++level) {

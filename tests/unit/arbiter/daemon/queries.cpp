@@ -192,7 +192,7 @@ TEST_CASE("A step is known while it has a session, and later if it has ever had 
   CHECK(jobs.ask(LeaseQuery{.step = TwoJobs::kFirst}).known == 1);
 }
 
-TEST_CASE("The reply has the model of each GPU that a job held once") {
+TEST_CASE("Of the GPUs that a job has held, the reply names each model once") {
   Host host;
   host.gpus = {{.uuid = {{1}}, .total = gibibytes(1), .name = "Model B"},
                {.uuid = {{2}}, .total = gibibytes(1), .name = "Model A"},
@@ -221,7 +221,7 @@ TEST_CASE("The status names the process of each session") {
   CHECK(host.status()["tenants"][1]["pids"] == nlohmann::json{second.pid()});
 }
 
-// Counts the files read in /proc.
+// Counts the reads of files, and the reads of the PID namespaces of processes.
 struct CountingSystem : FaultySystem {
   mutable unsigned reads = 0;
   Status read_file(const std::string& path, std::string& text) const override {

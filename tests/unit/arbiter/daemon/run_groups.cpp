@@ -211,8 +211,8 @@ TEST_CASE("A run for which the host makes no group goes on without one, and the 
 }
 
 TEST_CASE(
-    "While no GPU is known, a run may have the units of twelve, and a limit that depends on GPUs is left "
-    "out") {
+    "While no GPU is known, a run may have the units of twelve GPUs, and a limit that depends on the GPUs is "
+    "left out") {
   SiteWithGroups unlimited{Settings{}};
   unlimited.host.gpus.clear();
   unlimited.host.restart();
@@ -368,7 +368,7 @@ TEST_CASE("Under Tenants=jobs, a session of a run that ends while its process is
   CHECK(site.host.status()["tenants"].empty());
 }
 
-TEST_CASE("Root's processes are moved at any rate") {
+TEST_CASE("The rate at which root's processes are moved is not limited") {
   Running site;
   RunRequest request = vouched(gibibytes(4));
   request.uid = 0;

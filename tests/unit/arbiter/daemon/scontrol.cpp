@@ -157,7 +157,7 @@ TEST_CASE("The name of this node is that of the only node with this host's name"
   CHECK(found == expected);
 }
 
-TEST_CASE("Two equal questions to Slurm are both answered, by one command") {
+TEST_CASE("Equal questions to Slurm are all answered, by one command") {
   ScontrolFolder site;
   site.write("echo NodeName=n3 NodeAddr=10.1.2.3 X=y");
   Scontrol scontrol(site.loop, kHostSystem);

@@ -30,7 +30,7 @@ void open_session(Guest& guest, const Hello& hello, Bytes footprint) {
   REQUIRE(guest.say(Usage{.request = 1, .use = use}).find<Verdict>());
 }
 
-// The Hello with which the library reconnects.
+// The Hello of a session that reconnects and claims to hold the lease.
 Hello returning() {
   Hello hello;
   hello.resuming = hello.held = 1;
@@ -97,7 +97,8 @@ TEST_CASE("Sessions that end at once take turns with other users") {
   CHECK(left > 10);
 }
 
-TEST_CASE("A process that closed its connection keeps its memory and lease until it reconnects") {
+TEST_CASE(
+    "A process that closed its connection keeps its memory until it has reconnected and sent a report") {
   Host host;
   host.start();
   const Process process;
@@ -105,7 +106,7 @@ TEST_CASE("A process that closed its connection keeps its memory and lease until
   open_session(guest, {}, mebibytes(10));
   guest.channel.close();
   int looks = 0;
-  host.run_until([&] { return ++looks == 50; });  // takes half a second, in which the arbiter checks twice
+  host.run_until([&] { return ++looks == 50; });  // takes up to half a second, so that the arbiter checks
                                                   // whether the process still runs
   REQUIRE(sessions_in(host) == 1);
 
@@ -342,7 +343,7 @@ TEST_CASE("Sessions can report only a limited number of GPUs") {
   CHECK(attach(64).find<Attached>());  // the arbiter knows this GPU
 }
 
-// Two sessions of one tenant, one of which exports memory.
+// Two sessions of one tenant, and the request of one of them to borrow memory of the other.
 struct Loan {
   Host host;
   Guest anchor{host, kUser};
@@ -402,7 +403,7 @@ TEST_CASE("A session that waits for a lender which ends sees the connection end"
   CHECK(to_lender.receive(message, descriptor) == ECONNRESET);
 }
 
-TEST_CASE("A session that asks for a lender of another tenant gets an error") {
+TEST_CASE("A session that asks for a lender that has ended, or one of another tenant, gets an error") {
   Loan loan;
   loan.lending.end();
   loan.host.run_until([&] { return sessions_in(loan.host) == 1; });
@@ -470,7 +471,9 @@ TEST_CASE("A session reads in its page whether it may run, whether others wait, 
   CHECK(page->oversubscribed == 0);
 }
 
-TEST_CASE("A stopped process loses its turn before that is over, and asks for another when it goes on") {
+TEST_CASE(
+    "A stopped process loses turn and lease before the end of the turn, and has the lease again when it goes "
+    "on") {
   Settings settings;
   settings.quantum = std::chrono::minutes(10);
   Host host(settings);

@@ -29,10 +29,10 @@ struct Behaviour {
   unsigned processes = 2;
   bool hangs = false;
   bool crashes = false;
-  int failing_device = -1;
-  int failure = 15;  // the status that this device returns
+  int failing_device = -1;  // a device whose memory NVML does not report; -1: none
+  int failure = 15;         // the status that NVML returns for this device
   unsigned devices = 2;
-  int lost_handle = -1;  // a device for which NVML does not return a handle
+  int lost_handle = -1;  // a device for which NVML does not return a handle; -1: none
   unsigned long long ecc_errors = 3;
   unsigned events = 0;  // number of events of the first device: Xids 13, 14, ..., and a double bit error as
                         // the last event

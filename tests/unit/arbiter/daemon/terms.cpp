@@ -24,7 +24,7 @@ JobClass job_class(std::string_view partition, std::string_view qos = {}) {
   return job;
 }
 
-TEST_CASE("A job's priority is the sum of its QOS's priority and its own, within bounds") {
+TEST_CASE("A job's priority is the sum of the priority of its QOS or partition and its own, within bounds") {
   const Settings node = settings(
       "MaxPriority=10\n[qos high]\nPriority=100\n[qos urgent]\nPriority=1000\nMaxPriority=1000\n"
       "[partition low]\nPriority=-20\n");

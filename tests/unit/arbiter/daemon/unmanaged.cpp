@@ -33,7 +33,7 @@ struct Listed {
   unsigned long long used;
   unsigned gpu_instance, compute_instance;
 };
-// The processes that NVML reports in the child of the next survey. A second GPU exists only if
+// The processes that NVML reports in each survey child that is forked later. A second GPU exists only if
 // `listed_on_second` has a value.
 std::vector<Listed> listed;
 std::optional<std::vector<Listed>> listed_on_second;
@@ -373,7 +373,8 @@ TEST_CASE("A process that goes on has its time to come back, also where others o
 }
 
 TEST_CASE(
-    "A stopped process that may tell of its context yet is left alone for long, and where Slurm stops it") {
+    "A stopped process that may still report its context is left alone for minutes, and while Slurm stops "
+    "it") {
   Board board;
   Liar late(board, mebibytes(200));
   Scene scene(board, Measure::cancel);
@@ -559,7 +560,7 @@ TEST_CASE("Users in one user namespace count as its owner where lines about them
   CHECK(scene.host.new_log_lines().size() == 10);
 }
 
-TEST_CASE("Unmanaged memory is not known when the last session has ended, a few seconds ago") {
+TEST_CASE("Unmanaged memory is no longer known a few seconds after the last session has ended") {
   Board board;
   board.add(kPid, mebibytes(300), {});
   Scene scene(board, Measure::warn);

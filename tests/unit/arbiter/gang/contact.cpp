@@ -676,7 +676,7 @@ TEST_CASE("A job that has ended on a node does not delay others, and is forgotte
   CHECK(net.nodes["a"].desk->wake() == std::nullopt);
 }
 
-// Jobs on node "b" whose coordinators are silent.
+// Jobs on node "b". Their coordinator "a" is silent, except for the orders of order().
 class Line {
  public:
   Line() : members_("b", 7, kTimes, heard_) {}
@@ -693,7 +693,7 @@ class Line {
                    .what = order ? decltype(GangMessage::what)(*order) : GangPatience{}},
                   true, now_);
   }
-  // Lets `time` pass; Slurm answers each query at once.
+  // Lets `time` pass. Slurm answers each query at once with `slurm`; nullopt: Slurm does not answer.
   void pass(Nanoseconds time) {
     for (const Nanoseconds end = now_ + time;;) {
       members_.advance(now_);

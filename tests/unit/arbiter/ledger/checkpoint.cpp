@@ -159,7 +159,7 @@ TEST_CASE("A history that is read from a checkpoint knows what the old history k
   }
 }
 
-TEST_CASE("No number is used twice, and a checkpoint leaves out jobs that ended long ago") {
+TEST_CASE("No number is used twice, and a checkpoint leaves out jobs whose last records are old") {
   History old;
   old.add(kBoot);
   old.add(job_record(1s, 1, 11));
@@ -274,7 +274,9 @@ TEST_CASE("A job is kept for a week after its last record") {
     }
 }
 
-TEST_CASE("Tenants with a placement or a process are kept, however old their last records are") {
+TEST_CASE(
+    "Runs, and jobs with an open lease, a placement or a process, are kept, however old their last records "
+    "are") {
   History old;
   old.add(kBoot);
   for (std::uint32_t id = 1; id <= 10; ++id) old.add(job_record(1s, id, id));

@@ -14,7 +14,8 @@ using namespace std::chrono_literals;
 constexpr TenantId kFirst{1};
 constexpr TenantId kSecond{2};
 
-// Two tenants of 80 MiB on a GPU of 100 MiB. FigureBook records their figures.
+// A Bench, whose GPUs have a capacity of 100 MiB, and a FigureBook of its tenants. Most tests add two tenants
+// of 80 MiB.
 struct Watched : Bench {
   FigureBook figures;
 
@@ -117,7 +118,8 @@ TEST_CASE("Waiting, handoffs and overuse of each tenant and step are recorded") 
   CHECK(w.figures.of(kSecond).resident == mebibytes(80));
   CHECK(w.figures.of(kFirst).waited == 0s);
   // take_news() returns the figures of the first tenant and its step, because their lease has ended. It also
-  // returns the figures of the second tenant and its step, because these figures have grown for a while.
+  // returns the figures of the second tenant and its step, because these figures have grown for at least 15
+  // seconds.
   CHECK(w.figures.take_news(w.now).size() == 4);
   CHECK(w.figures.take_news(w.now).empty());
 

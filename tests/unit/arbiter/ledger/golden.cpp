@@ -141,7 +141,8 @@ std::string sealed(const std::string& text) {
   return checksum + text;
 }
 
-// Lines that no arbiter of this version writes: lines of older versions, and damaged lines.
+// Lines that an arbiter of this version does not write in normal operation: lines of older versions, lines
+// with extreme, wrong or unknown contents, and damaged lines.
 std::vector<std::string> foreign_lines() {
   const std::string seen = sealed(" 9000000000001 seen");
   const std::string hex = "00112233445566778899aabbccddeeff";

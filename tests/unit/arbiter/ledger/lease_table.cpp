@@ -163,7 +163,7 @@ TEST_CASE("The runs of a requeued job are distinguished") {
   }
 }
 
-TEST_CASE("A release that was lost ends the lease where the ledger saw it last") {
+TEST_CASE("In the table, a lease whose release was lost ends with the last record before the loss") {
   ReadTable read;
   auto add = [&](Nanoseconds at, auto what) { read.table.add({.at = at, .what = what}); };
   read.lease(true, 1s, 0);

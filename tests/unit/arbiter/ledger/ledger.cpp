@@ -351,7 +351,7 @@ TEST_CASE("A placement lasts as long as a process that requested it") {
                                              .started = 99}};
   CHECK(kept({boot, tenant(1, job(9)), placed(1, 7, 5), session}).size() == 1);
   CHECK(kept({boot, tenant(1, job(9)), session}).empty());
-  // After the end of the tenant, its session belongs to no tenant.
+  // The end of the tenant ends its placement, even if the process lives.
   const Record end{.at = 3s, .what = EndRecord{.tenant = TenantId{1}}};
   CHECK(kept({boot, tenant(1, job(9)), placed(1, 44, 99), end}).empty());
 }

@@ -37,7 +37,9 @@ struct Folder : test::TemporaryFolder {
   }
 };
 
-// The call that fails. All later calls may fail too, as if the arbiter had died at this call.
+// Call number `fails_at` fails, counted from 0; -1: no call fails. With `for_good`, all later calls fail,
+// too, as if the arbiter had died at this call. If call number `fails_at` is a write of several bytes, it
+// writes half of them instead of failing. `call`: the number of calls so far.
 struct Faults {
   int call = 0;
   int fails_at = -1;
@@ -398,9 +400,10 @@ struct NamedCalls : FileCalls {
   }
 };
 
-// The length of each line of a grant or a release: all times in these tests have the same number of digits.
+// The mean length of the lines of a grant and a release, for times from 10 s to 99 s. A release is two bytes
+// longer than a grant.
 std::uint64_t line_size() { return format_record(lease(true, 10s)).size() + 1; }
-// Appends a line of line_size() bytes, and writes it to the file.
+// Appends a grant if `number` is even, or else a release, and writes it to the file.
 void write_line(Ledger& ledger, int number) {
   ledger.append(lease(number % 2 == 0, std::chrono::seconds(10 + number / 2 * 2 + number % 2)));
   REQUIRE(ledger.flush().ok());

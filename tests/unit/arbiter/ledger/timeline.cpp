@@ -53,7 +53,7 @@ TEST_CASE("An element of a job array is known as such") {
   CHECK(label_of(who.name, TenantId{22}, who.element) == "job 21_1");
 }
 
-TEST_CASE("A wait and an entry end with the next lease, overuse with the lease") {
+TEST_CASE("A wait and an entry end when the next lease begins, and overuse ends with the lease") {
   ReadTimeline read;
   read.job(1);
   read.lease(true, 10s);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libcuda.so.1 with a few functions that only count their calls. The counts show which function each way of
-// looking up a function (each door) returns.
+// A libcuda.so.1 with a few functions that do no work. Their counts of calls, the arguments that they store,
+// and their results show which function each way of looking up a function (each door) returns.
 #include <stdint.h>
 #include <string.h>
 

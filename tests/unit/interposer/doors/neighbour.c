@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Another library of the program. It looks up the next definition of a function, as profilers and allocators
-// do, and defines functions with names of the driver, as some frameworks do.
+// do, and defines a function with a name of the driver, as some frameworks do.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 

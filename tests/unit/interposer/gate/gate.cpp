@@ -245,7 +245,7 @@ TEST_CASE("a gate with several pages is open when all of them are") {
   CHECK(submitters.passed == 0);
   second.set_open(true);
   all_pass(1);
-  // The smallest backlog limit of all pages applies.
+  // The smallest backlog limit that an oversubscribed page states applies; 0 states none.
   auto look = [] { gate::contended({0}); };
   look();
   CHECK(!gate::oversubscribed());

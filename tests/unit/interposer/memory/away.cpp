@@ -637,7 +637,8 @@ TEST_CASE("memory that is freed while it is being pinned leaves no room in the w
   t.check_counts();
 }
 
-TEST_CASE("while a process asks for a larger window, others may free, and no handle enters early", "[away]") {
+TEST_CASE("while a thread asks for a larger window, other threads may free, and no handle enters early",
+          "[away]") {
   Oversized t;
   const CUdeviceptr first = t.added(kWindow, 1);
   CUdeviceptr second = t.added(kTwo, 2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls to the driver, checked with a driver that only records them.
+// The calls to the driver, checked with a driver that records them.
 #define __CUDA_API_VERSION_INTERNAL
 #include "interposer/memory/driver_device.h"
 

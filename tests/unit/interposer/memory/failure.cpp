@@ -101,7 +101,7 @@ TEST_CASE("no failure of the driver loses a byte", "[failure]") {
 
 namespace {
 
-// Fails the next calls of one kind.
+// Lets calls fail as the plan for their kind says.
 struct Failing final : FakeDevice {
   using FakeDevice::FakeDevice;
   CUresult wait(Lane lane) override { return fails(waits) ? CUDA_ERROR_UNKNOWN : FakeDevice::wait(lane); }

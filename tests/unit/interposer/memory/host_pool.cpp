@@ -338,8 +338,8 @@ TEST_CASE("an eviction takes room as the thread makes it", "[pool]") {
 }
 
 TEST_CASE("while a slab is pinned the next one is touched", "[pool]") {
-  // A device that pins a slab only after the next slab has been mapped, or after 5 s if no next slab is
-  // mapped.
+  // A device that pins each of the first three slabs only after the next slab has been mapped, or after 5 s
+  // if no next slab is mapped.
   struct Patient final : FakeDevice {
     explicit Patient(const FakeHost& its) : host(its) {}
     CUresult pin_host(std::byte* data, Bytes size) override {
@@ -490,7 +490,7 @@ TEST_CASE("many sessions of a job take small slabs", "[pool]") {
 
 namespace {
 
-// The host memory of a job. All processes check how much is left before any of them allocates.
+// The host memory of a job. Before a process allocates, other processes may run, and check how much is left.
 class SharedLimit final : public HostBudget, public HostSystem {
  public:
   explicit SharedLimit(Bytes limit) : limit_(limit) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls to the driver for managed memory, checked with a driver that only records them.
+// The calls to the driver for managed memory, checked with a driver that records them.
 #include "interposer/memory/managed_device.h"
 
 #include <catch2/catch.hpp>

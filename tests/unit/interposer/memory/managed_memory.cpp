@@ -133,7 +133,7 @@ TEST_CASE("memory whose free waits for a capture is freed with its context, or l
   if (destroyed) {
     FakeDestruction destruction(
         [&] {
-          // The driver frees both blocks, and gives one of their addresses to another thread at once.
+          // The driver frees both blocks, and may give their addresses to another thread at once.
           CHECK(m.device.unreserve(going.address, going.size) == CUDA_SUCCESS);
           CHECK(m.device.unreserve(other.address, other.size) == CUDA_SUCCESS);
           return CUDA_SUCCESS;

@@ -23,7 +23,7 @@ CUmemAccessDesc access_of(int device, CUmemAccess_flags flags = CU_MEM_ACCESS_FL
   return access;
 }
 
-// Records the kind of memory that was requested, and the last access to each address.
+// Records the kinds of memory that were requested, and the access rights that were last set at each address.
 class NotingDevice final : public FakeDevice {
  public:
   using FakeDevice::FakeDevice;
@@ -336,7 +336,7 @@ TEST_CASE("a map that fails at any call is undone", "[program]") {
   const bool shown_before = GENERATE(false, true);
   if (!shown_before) REQUIRE(t.program.unmap(other) == CUDA_SUCCESS);
   const unsigned calls =
-      shown_before ? 4 : 3;  // calls for a handle: retain, access of the other device, map, release
+      shown_before ? 4 : 3;  // calls for a handle: retain, access at the other mapping, map, release
   for (unsigned n = 1; n < 3 * calls; ++n) {
     if (n % calls == 0) continue;  // a release is tried again
     CAPTURE(n);

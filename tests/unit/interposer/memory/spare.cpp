@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Other threads of an oversized process allocate, pin and free memory while an exchange keeps device memory
-// of handles that have left, or while the process asks for a larger window.
+// of handles that have left, or while one of the threads asks for a larger window.
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -31,7 +31,7 @@ class Observed final : public FakeDevice {
     if (before_reserve) before_reserve();
     return FakeDevice::reserve(base, size);
   }
-  unsigned waits = 0;  // before_wait is called before this wait, counted from 1
+  unsigned waits = 0;  // before_wait is called before this wait, counted from 1; 0: before none
   std::function<void()> before_wait;
   std::function<void()> before_reserve;
 };
@@ -103,7 +103,7 @@ TEST_CASE("memory that is freed during an exchange counts until the GPU has room
 }
 
 // The arbiter may refuse the larger window.
-TEST_CASE("while a process asks for a larger window, memory of other threads does not use it", "[spare]") {
+TEST_CASE("while a thread asks for a larger window, memory of other threads does not use it", "[spare]") {
   Full t(kPiece);
   std::atomic<bool> reserved{false};
   std::atomic<bool> asked{false};

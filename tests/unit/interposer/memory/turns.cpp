@@ -114,8 +114,7 @@ TEST_CASE("an eviction reports its progress to the arbiter", "[turns]") {
 
 namespace {
 
-// One block of five handles, 640 KiB. Records the pinned memory when the first copy begins, and runs an
-// action.
+// When the first copy from the GPU begins, records the pinned memory and calls `then`.
 struct FirstCopy final : FakeDevice {
   using FakeDevice::FakeDevice;
   CUresult copy_out(Lane lane, std::byte* host, CUdeviceptr from, Bytes size) override {
@@ -130,6 +129,7 @@ struct FirstCopy final : FakeDevice {
   std::function<void()> then;
 };
 
+// One block of five handles, 640 KiB.
 struct FiveHandles : WorldOn<FirstCopy> {
   static constexpr Bytes kBlock = kibibytes(640);
   FiveHandles() {

@@ -42,7 +42,7 @@ struct Calls {
   std::atomic<unsigned> kernels{0};
   std::atomic<unsigned> destroyed{0};
   std::atomic<unsigned> queries{0};           // number of queries of events
-  unsigned refused = ~0u;                     // index of the kernel launch that the driver refuses
+  unsigned refused = ~0u;                     // index of the kernel launch that the driver refuses; ~0u: none
   std::vector<CUlaunchAttribute> attributes;  // attributes of the last kernel launch
 };
 Calls calls;
@@ -185,7 +185,7 @@ class Graphs {
     CHECK(cuStreamSynchronize(stream_) == CUDA_SUCCESS);
     for (unsigned i = 0; i < kBuffers; ++i) CHECK(filled_with(i) == seeds[i]);
   }
-  // The seed of the buffer's pattern; 0 if the buffer has not been filled.
+  // The seed of the buffer's pattern; 0 if the buffer has the pattern of no seed from 1 to 49.
   std::uint64_t filled_with(unsigned buffer) const {
     std::uint64_t first = 0;
     std::uint64_t last = 0;
@@ -212,7 +212,7 @@ void follows_updates(const Graphs& t) {
   CHECK(calls.kernels == kBuffers);
   CHECK(graph.set_seed(graph.executable, 2, 30) == CUDA_SUCCESS);
   t.launch(graph, false, {1, 2, 30, 4});
-  // Changes of the graph itself have no effect until the whole graph is updated.
+  // An update of the whole executable graph undoes changes of its single nodes.
   CUgraphExecUpdateResult result{};
   CHECK(cuGraphExecUpdate(graph.executable, graph.graph, nullptr, &result) == CUDA_SUCCESS);
   t.launch(graph, false);

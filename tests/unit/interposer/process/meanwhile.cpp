@@ -59,7 +59,7 @@ class Instead<kName, CUresult(Arguments...)> {
 };
 #define INSTEAD(name) Instead<driver::Function::name, decltype(::name)>
 
-// Waits long enough for another thread to act if nothing blocks it.
+// Waits until the other thread has finished, but at most for 50 ms, since something may block this thread.
 void give_time(std::future<CUresult>& other) { other.wait_for(50ms); }
 
 constexpr Bytes kBlock = mebibytes(16);
@@ -212,7 +212,7 @@ void context_that_stays() {
   CHECK(cuMemcpyDtoH_v2(&byte, address + 99, 1) == CUDA_SUCCESS);
   CHECK(byte == 7);
   CHECK(backlog::locate(stream)->id == id);
-  // While a context is being destroyed, its streams are queried for work.
+  // After the refused destruction, the streams of the context are still queried for work.
   CHECK(cuMemsetD8Async(address, 8, mebibytes(4).count, stream) == CUDA_SUCCESS);
   CHECK_FALSE(Process::get()->contexts().idle());
   CHECK(cuCtxDestroy_v2(context) == CUDA_SUCCESS);

@@ -24,7 +24,8 @@ std::string text_of(const std::string& path) {
   return text.str();
 }
 
-// Makes descriptor 2 refer to something else, and restores it at the end of the scope.
+// Makes descriptor 2 refer to the file of `fd`, or closes descriptor 2 if `fd` is negative. Restores
+// descriptor 2 at the end of the scope.
 class OtherStderr {
  public:
   explicit OtherStderr(int fd, int flags = 0) : saved_(dup(STDERR_FILENO)) { dup3_or_2(fd, flags); }

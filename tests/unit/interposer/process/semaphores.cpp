@@ -91,8 +91,8 @@ TEST_CASE("external semaphores pass the gate, and a turn ends only when what wai
   CUstream stream = nullptr;
   REQUIRE(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
 
-  // While the gate is open, a stream waits for a value that the other user signals, and for a value that
-  // another stream signals.
+  // While the gate is open, a stream waits for a value that the other user signals, and then signals the next
+  // value itself.
   REQUIRE(timeline.wait(1, stream, false) == CUDA_SUCCESS);
   REQUIRE(timeline.signal(2, stream, false) == CUDA_SUCCESS);
   CHECK(cuStreamQuery(stream) == CUDA_ERROR_NOT_READY);

@@ -57,7 +57,8 @@ std::vector<std::future<CUresult>> on_default_streams(CUcontext context, CUdevic
 
 bool blocked(std::future<CUresult>& call) { return call.wait_for(100ms) == std::future_status::timeout; }
 
-// Returns true if the simulated GPU has physical memory at the address, which is an address of this process.
+// Returns true if the simulated GPU has physical memory at the address, which is an address of this process,
+// and if the first byte of this memory is 0x77.
 bool readable(CUdeviceptr address) {
   char byte = 0;
   iovec here = {.iov_base = &byte, .iov_len = 1};

@@ -147,8 +147,8 @@ TEST_CASE("a kernel is tried with its operand away, and if it is slow, the opera
   for (const KernelCosts::Operand& operand : next.operands) CHECK(operand.away == Bytes{});
 }
 
-// Returns the number of launches until the operand comes in. While the operand is away, each launch takes 2
-// ms longer.
+// Returns the number of launches until the operand comes in; 0: it does not come in within 100 launches.
+// While the operand is away, each launch takes 2 ms longer.
 int launches_until_in(Launches& t) {
   for (int launches = 1; launches <= 100; ++launches) {
     const Residence::Choice choice = t.launch(use_of(1, {5}), 2ms, 0ms);

@@ -97,7 +97,7 @@ class PacedGpu {
   std::deque<Nanoseconds> pending_;  // times at which the GPU passes the fences
   std::uint32_t given_ = 0;
   std::uint32_t granted_ = 0;
-  int stalled_ = 0;  // number of submissions until which the GPU stalls
+  int stalled_ = 0;  // number of submissions for which the GPU still waits; 0: it does not wait
   Nanoseconds now_{};
   Nanoseconds done_{};  // time at which the GPU will have done all work
   Nanoseconds longest_queue_{};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An arbiter that a test controls: it accepts one session at a time and answers the session's queries. The
-// test sends all other messages.
+// An arbiter that a test controls: it accepts one session at a time, and answers the session's Attach,
+// requests for growth, and queries. The test sends all other messages.
 #pragma once
 
 #include <chrono>
@@ -42,12 +42,12 @@ class ScriptedArbiter {
   void say(const Body& body) {
     send(Message::of(body));
   }
-  // Waits for a message of this kind, and answers queries meanwhile. Throws after a minute.
+  // Waits for a message of this kind, and answers other messages meanwhile. Throws after a minute.
   template <class Body>
   Body expect() {
     return wait_for(Body::kType).template as<Body>();
   }
-  // Answers queries until `done` returns true.
+  // Answers messages until `done` returns true.
   template <class Done>
   void serve_until(Done done) {
     while (!done()) step(std::chrono::milliseconds(10));
@@ -58,8 +58,8 @@ class ScriptedArbiter {
   Bytes capacity = gibibytes(1);
   Bytes allowed = gibibytes(1);
   bool grant = true;
-  // Growth is refused if the session's memory on the GPU would exceed `device_most`, or if its away memory
-  // would exceed `away_most`. Sessions may have away memory if `away_most` is not zero.
+  // Growth is refused if the session's footprint would exceed `device_most`, or if its away memory would
+  // exceed `away_most`. Sessions may have away memory if `away_most` is not zero.
   Bytes device_most{~0ull};
   Bytes away_most;
   bool refuse_attach = false;

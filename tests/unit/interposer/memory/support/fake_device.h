@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Device with real bytes at real addresses. An access to memory that is not mapped, or not accessible, ends
-// the test by a fault. New memory contains arbitrary bytes. Copies take effect only in wait(). Any call can
-// be made to fail. Misuse is recorded.
+// the test by a fault. New memory contains arbitrary bytes. Copies take effect only in wait() or
+// synchronize(). Any call that returns a CUresult can be made to fail. The first misuse is recorded.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@ class FakeDevice : public Device {
   explicit FakeDevice(Bytes capacity = gibibytes(1), Bytes granularity = kibibytes(4));
   ~FakeDevice() override;
 
-  // The n-th call after this one (counted from 1) and the `more` calls after it fail with `code`; 0: no call
-  // fails.
+  // The n-th call after this one (counted from 1) and the `more` calls after it fail with `code`; `n` is 0:
+  // no call fails.
   void fail_call(unsigned n, CUresult code = CUDA_ERROR_UNKNOWN, unsigned more = 0);
   // Returns true if a call has failed since fail_call().
   bool has_failed() const;
@@ -41,8 +41,8 @@ class FakeDevice : public Device {
   unsigned synchronizations() const;
   Bytes copied_out() const;
   Bytes copied_in() const;
-  // The number of ranges passed to fingerprints(). After set_blind(true), fingerprints() returns no
-  // fingerprint.
+  // The number of ranges whose fingerprints fingerprints() has returned. After set_blind(true),
+  // fingerprints() returns no fingerprint.
   unsigned looks() const;
   void set_blind(bool blind);
   // The number of calls so far, counting only calls that can fail.

@@ -124,8 +124,8 @@ class FakeBudget final : public HostBudget {
   std::optional<Bytes> most_of_job;  // the job's limit, if it differs from `most`
 };
 
-// start() does the work itself, or starts a thread for the work if `beside` is true. Any call can be made to
-// fail.
+// start() does the work itself, or starts a thread for the work if `beside` is true. map() and start() can be
+// made to fail.
 class FakeHost final : public HostSystem {
  public:
   std::byte* map(Bytes size, unsigned threads) override {
@@ -152,7 +152,8 @@ class FakeHost final : public HostSystem {
   unsigned spare = 1;
   Nanoseconds time{};
   std::function<void()> before_unmap;
-  // The n-th call after this is set (counted from 1) and all later calls fail; 0: no call fails.
+  // The n-th call of map() or start() after this is set (counted from 1) and all later ones fail; 0: none
+  // fails.
   std::atomic<int> fail_from{0};
   std::atomic<unsigned> most_threads{0};
   std::atomic<unsigned> started{0};
