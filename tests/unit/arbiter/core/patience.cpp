@@ -145,6 +145,17 @@ TEST_CASE(
   CHECK(b.now - begun == 10s);
 }
 
+TEST_CASE("The time in which the arbiter did not run does not count as time for an eviction") {
+  Bench b = one_evicts();
+  b.now += 30s;
+  b.ask(2);
+  CHECK(b.notes.empty());
+  const Nanoseconds resumed = b.now;
+  REQUIRE(b.until_sent<Revoke>(2));
+  CHECK(b.notes.size() == 1);
+  CHECK(b.now - resumed == 10s);
+}
+
 TEST_CASE("A session that did not evict is asked again 10 s later") {
   Bench b;
   b.settle_in(1, 1, 60);
