@@ -3,9 +3,10 @@
 //
 // Every message is one Unix seqpacket datagram of exactly sizeof(Message) bytes: a header and one body, with
 // unused bytes zero. Both ends run on one host, so the byte order is the host's. A receiver drops the
-// connection of a peer whose message has another size, another magic, too old a version or an unknown type.
-// Messages state totals (the bytes that are resident now), not differences ("4 more"). So a lost or repeated
-// message cannot make the memory accounting wrong for long.
+// connection of a peer whose message has another size, another magic or too old a version. The arbiter also
+// drops the connection of a peer that sends an unknown type; sessions ignore messages of unknown types.
+// Memory is stated as totals (the bytes that are resident now), not as differences ("4 more"). So a lost or
+// repeated message cannot make the memory accounting wrong for long.
 //
 // The messages of a session, in order: Hello -> Welcome (+ the lease page's descriptor); Attach -> Attached;
 // then Usage before every growth (answered by Verdict) and after every shrink. A turn: Restore (repeated as
@@ -149,13 +150,13 @@ struct Hello {
   GpuUuid gpu;
 };
 
-// Carries the lease page's descriptor. The gate is open from the start if the footprints of all tenants fit
-// on the GPU together.
+// Carries the lease page's descriptor. The gate is still closed, unless the session has reconnected and keeps
+// its lease.
 struct Welcome {
   static constexpr MessageType kType = MessageType::welcome;
   SessionId session;
   TenantId tenant;
-  // The number of the turn in which the gate is open. It increases with every turn.
+  // The tenant's epoch at present. Restore states the epoch of each later turn.
   Epoch epoch;
   Backend backend = Backend::swap;
 };
@@ -210,9 +211,9 @@ struct MemoryUse {
   constexpr Bytes footprint() const { return minus(swappable + pinned, settling); }
 };
 
-// The bytes that a session has copied between the GPU and the host since its connection to the arbiter began.
-// Memory that needed no copy is not included: contents that have not changed since the last copy, and
-// contents whose words are all equal.
+// The bytes that a session has copied between the GPU and the host, without the bytes that it reported over
+// earlier connections to the arbiter. Memory that needed no copy is not included: contents that have not
+// changed since the last copy, and contents whose words are all equal.
 struct Traffic {
   Bytes evicted;
   Bytes restored;
@@ -226,7 +227,8 @@ constexpr Traffic minus(Traffic a, Traffic b) {
   return {.evicted = minus(a.evicted, b.evicted), .restored = minus(a.restored, b.restored)};
 }
 
-// The costs of away memory (Usage::away) for a session since its connection to the arbiter began.
+// The costs of away memory (Usage::away) for a session, without the costs that it reported over earlier
+// connections to the arbiter.
 struct Exchanges {
   Traffic moved = {};    // the bytes that exchanges have copied; a part of Usage::moved
   Nanoseconds moving{};  // the time in which exchanges moved handles
@@ -344,8 +346,9 @@ struct Idle {
   Nanoseconds idle{};
 };
 
-// The numbers of deadlines that the program has met and missed since the last Deadlines message, see
-// docs/design/scheduling.md. Since version 7; never sent to an arbiter of an earlier version.
+// The numbers of deadlines met and missed according to the reports that the session has read from the
+// deadline pipe since its last Deadlines message, see docs/design/scheduling.md. The reports may be of any
+// process of the tenant. Since version 7; never sent to an arbiter of an earlier version.
 struct Deadlines {
   static constexpr MessageType kType = MessageType::deadlines;
   static constexpr std::uint16_t kSince = 7;
@@ -761,9 +764,9 @@ struct RegisterGangReply {
   std::uint8_t accepted = 0;
 };
 
-// Slurm is about to stop the job's processes, or to continue them. From slurmstepd; allowed only for root and
-// SlurmUser. The job's sessions release the lease and evict memory as far as they can before Slurm stops
-// them.
+// Slurm suspends the job, or resumes it. From slurmstepd, which repeats the message every few seconds while
+// the job is suspended; allowed only for root and SlurmUser. After the first message of a suspension, the
+// job's sessions release the lease and evict memory as far as they can before Slurm stops them.
 struct SuspendJob {
   static constexpr MessageType kType = MessageType::suspend_job;
   StepName step;
@@ -795,7 +798,7 @@ struct LeaseReply {
   static constexpr MessageType kType = MessageType::lease_reply;
   StepName step;
   Nanoseconds lease{};
-  std::uint8_t known = 0;  // 0: no session of this step ever connected
+  std::uint8_t known = 0;  // 0: no session of this step ever connected, or the sender may not ask
   Traffic moved = {};      // the bytes copied between the GPUs and the host
   Nanoseconds waited{};    // the time for which the step has waited for a lease
 };
@@ -809,7 +812,7 @@ struct JobQuery {
 struct JobReply {
   static constexpr MessageType kType = MessageType::job_reply;
   std::uint32_t job = 0;
-  std::uint8_t known = 0;  // 0: the job was never on this node
+  std::uint8_t known = 0;  // 0: the arbiter has no record of the job, or the sender may not ask
   // 1: a process of the job is running, or the arbiter does not know yet whether a GPU loss has ended the
   // job's last process.
   std::uint8_t lives = 0;
@@ -838,7 +841,7 @@ struct ExchangeReply {
   static constexpr MessageType kType = MessageType::exchange_reply;
   static constexpr std::uint16_t kSince = 15;
   std::uint32_t job = 0;
-  std::uint8_t known = 0;  // 0: the job was never on this node
+  std::uint8_t known = 0;  // 0: the arbiter has no record of the job, or the sender may not ask
   Exchanges exchanges = {};
 };
 
@@ -854,7 +857,7 @@ struct GpuLossReply {
   static constexpr MessageType kType = MessageType::gpu_loss_reply;
   static constexpr std::uint16_t kSince = 11;
   std::uint32_t job = 0;
-  std::uint8_t known = 0;  // 0: no loss at this index
+  std::uint8_t known = 0;  // 0: no loss at this index, or the sender may not ask
   GpuUuid gpu;
   char fault[64] = {};  // why the GPU was lost; NUL-terminated
 };
@@ -866,7 +869,8 @@ struct GpuQuery {
   static constexpr MessageType kType = MessageType::gpu_query;
   RunToken token;
   GpuUuid gpu;
-  // The index of the first process to report. One reply may be too small for all of the tenant's processes.
+  // The index of the first process to report, from 0. One reply may be too small for all of the tenant's
+  // processes.
   std::uint32_t first = 0;
 };
 struct GpuReply {
@@ -877,8 +881,8 @@ struct GpuReply {
     Bytes used;  // the process's footprint
   };
   std::uint8_t known = 0;       // 0: the arbiter does not manage this GPU for this tenant
-  std::uint32_t processes = 0;  // number of the tenant's processes on this GPU, including those that this
-                                // reply cannot hold
+  std::uint32_t processes = 0;  // number of the tenant's processes on this GPU that are visible in the
+                                // sender's PID namespace, including those that this reply cannot hold
   Bytes total;
   Bytes free;
   Process process[kProcesses];

@@ -6,7 +6,8 @@
 // first restart is kFirstPause. Each further pause is longer, up to kLongestPause. Kills an arbiter that
 // sends no heartbeats. On SIGTERM or SIGINT, sends SIGTERM to the arbiter and ends when the arbiter has
 // ended. Passes SIGHUP on to the arbiter. SIGUSR1 restarts the arbiter; the package sends it after an
-// upgrade, so that the new program runs. A lock in StateDir ensures that only one supervisor runs per host.
+// upgrade, so that the new program runs. A lock in StateDir ensures that only one supervisor runs for each
+// StateDir.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
