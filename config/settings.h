@@ -118,8 +118,8 @@ struct Settings {
   TypedSizes swap_per_unit;    // without entries: unlimited, and job_submit/ adds no host memory to jobs
   TypedSizes gpu_memory;       // needed if swap_per_unit has an entry `auto` for a type of which the host has
                                // no GPU
-  Bytes host_memory_per_unit;  // default limit on the host memory of a run's program, for each unit; zero: no
-                               // control group
+  Bytes host_memory_per_unit;  // default limit on the host memory of a run's program, for each unit; zero: a
+                               // run that states no host memory gets no control group
   std::string cgroup_parent = "/sharedgpu";  // the parent of the control groups of runs
   Nanoseconds arbiter_timeout = std::chrono::seconds(5);
   OnNoArbiter on_no_arbiter = OnNoArbiter::plain;

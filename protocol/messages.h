@@ -654,11 +654,13 @@ struct DeviceSet {
 };
 
 // The placement of a tenant: its processes see these GPUs, in this order. Empty if the arbiter does not
-// choose the tenant's GPUs.
+// choose the tenant's GPUs. A single zero UUID: all GPUs that the tenant could open have failed or are
+// drained, and its processes see no GPU.
 struct GpuList {
   static constexpr std::uint32_t kMost = 12;
   std::uint32_t count = 0;
-  // The number of GPUs that the arbiter manages and whose device files the receiver can open.
+  // The number of GPUs on which the arbiter could place the receiver: healthy GPUs that are not drained, and
+  // whose device files the receiver can open.
   std::uint32_t known = 0;
   GpuUuid gpu[kMost];
 };
@@ -740,8 +742,8 @@ struct RegisterReply {
   std::uint8_t accepted = 0;
   GpuList gpus = {};
   // The number of GPUs that the step holds alone, through gres/gpu. These GPUs are the first of `gpus`. Zero
-  // if GpuList is too short for all these GPUs and one shared GPU, or if the arbiter does not know all these
-  // GPUs.
+  // if GpuList is too short for all these GPUs and one shared GPU, if the arbiter does not know all these
+  // GPUs, or if it chooses no shared GPU.
   std::uint32_t whole = 0;
   std::uint32_t threads = 0;  // as in RunReply
 };
