@@ -6,7 +6,8 @@
 // connection of a peer whose message has another size, another magic or too old a version. The arbiter also
 // drops the connection of a peer that sends an unknown type; sessions ignore messages of unknown types.
 // Memory is stated as totals (the bytes that are resident now), not as differences ("4 more"). So a lost or
-// repeated message cannot make the memory accounting wrong for long.
+// repeated message cannot make the memory accounting wrong for long. Below, "administrators" are root,
+// SlurmUser and AdminUsers.
 //
 // The messages of a session, in order: Hello -> Welcome (+ the lease page's descriptor); Attach -> Attached;
 // then Usage before every growth (answered by Verdict) and after every shrink. A turn: Restore (repeated as
@@ -134,7 +135,7 @@ struct RunToken {
 };
 
 // Opens a session. The arbiter reads the job from the peer's cgroup, and the pid and uid from SO_PEERCRED.
-// The arbiter accepts the token only if the peer is outside any Slurm job, and has the uid for which the
+// The arbiter accepts the token only if the peer is outside any Slurm job, and runs as the user for whom the
 // token was issued.
 struct Hello {
   static constexpr MessageType kType = MessageType::hello;
@@ -146,7 +147,8 @@ struct Hello {
   std::uint8_t wants = 0;  // 1: a thread waits at the gate
   Backend backend = Backend::swap;
   Epoch epoch;  // the epoch of the last turn
-  // The GPU of this session; zero before Attach. A process has one session for each of its GPUs.
+  // The GPU of this session; zero in a process's first session before Attach. A process has one session for
+  // each of its GPUs.
   GpuUuid gpu;
 };
 
@@ -672,8 +674,8 @@ struct RunRequest {
   JobOptions options;
   std::uint8_t chosen = 0;  // 1: the user has chosen the GPUs, and the arbiter must not choose them
   DeviceSet devices = {};   // the devices that the user's processes can open; empty if unknown
-  // 1: a batch system has counted the units, and the tenant belongs to `uid`. Accepted from root and
-  // SlurmUser only.
+  // 1: a batch system has counted the units, and the tenant belongs to `uid`. Accepted from administrators
+  // only.
   std::uint8_t vouched = 0;
   std::uint32_t uid = 0;
   // The host memory for the program itself, without the memory for its units (SwapPerUnit=). Set only if
@@ -716,7 +718,7 @@ struct StepName {
   constexpr auto operator<=>(const StepName&) const = default;
 };
 
-// The job's units and options. From slurmstepd; allowed only for root and SlurmUser. At the first RegisterJob
+// The job's units and options. From slurmstepd; allowed only for administrators. At the first RegisterJob
 // of a job, the arbiter places the job on GPUs. The placement lasts as long as a session of the job exists,
 // or a process that has sent this message for the job.
 struct RegisterJob {
@@ -749,7 +751,7 @@ struct RegisterReply {
 };
 
 // The job has several nodes, and the arbiter of its first node coordinates its turns. From slurmstepd,
-// before RegisterJob; allowed only for root and SlurmUser. Since version 11.
+// before RegisterJob; allowed only for administrators. Since version 11.
 struct RegisterGang {
   static constexpr MessageType kType = MessageType::register_gang;
   static constexpr std::uint16_t kSince = 11;
@@ -767,7 +769,7 @@ struct RegisterGangReply {
 };
 
 // Slurm suspends the job, or resumes it. From slurmstepd, which repeats the message every few seconds while
-// the job is suspended; allowed only for root and SlurmUser. After the first message of a suspension, the
+// the job is suspended; allowed only for administrators. After the first message of a suspension, the
 // job's sessions release the lease and evict memory as far as they can before Slurm stops them.
 struct SuspendJob {
   static constexpr MessageType kType = MessageType::suspend_job;
@@ -779,7 +781,7 @@ struct SuspendReply {
   std::uint8_t accepted = 0;
 };
 
-// The job has ended on this node. From slurmd's epilog; allowed only for root and SlurmUser. If Slurm starts
+// The job has ended on this node. From slurmd's epilog; allowed only for administrators. If Slurm starts
 // the job again, the arbiter counts this as another run of the job.
 struct EndJob {
   static constexpr MessageType kType = MessageType::end_job;
@@ -790,8 +792,8 @@ struct EndJobReply {
   std::uint8_t accepted = 0;
 };
 
-// The totals of one step on this node so far, for all GPUs, including finished sessions. Allowed for root,
-// SlurmUser and the job's own user.
+// The totals of one step on this node so far, for all GPUs, including finished sessions. Allowed for
+// administrators and the job's own user.
 struct LeaseQuery {
   static constexpr MessageType kType = MessageType::lease_query;
   StepName step;
@@ -806,7 +808,7 @@ struct LeaseReply {
 };
 
 // The totals of a job on this node so far, for all its steps and GPUs, including finished sessions. Allowed
-// for root, SlurmUser and the job's own user.
+// for administrators and the job's own user.
 struct JobQuery {
   static constexpr MessageType kType = MessageType::job_query;
   std::uint32_t job = 0;
@@ -833,7 +835,7 @@ struct JobReply {
 };
 
 // The exchanges of a job's programs on this node so far, for all its steps and GPUs, including finished
-// sessions. Allowed for root, SlurmUser and the job's own user. Since version 15.
+// sessions. Allowed for administrators and the job's own user. Since version 15.
 struct ExchangeQuery {
   static constexpr MessageType kType = MessageType::exchange_query;
   static constexpr std::uint16_t kSince = 15;
@@ -847,7 +849,7 @@ struct ExchangeReply {
   Exchanges exchanges = {};
 };
 
-// The GPUs that were lost during this run of a job, one by one. Allowed for root, SlurmUser and the job's own
+// The GPUs that were lost during this run of a job, one by one. Allowed for administrators and the job's own
 // user.
 struct GpuLossQuery {
   static constexpr MessageType kType = MessageType::gpu_loss_query;
