@@ -418,8 +418,8 @@ struct Cancelled {
   char reason[160] = {};  // NUL-terminated
 };
 
-// A line for the user of the session's job, which the session prints on standard error. The arbiter sends a
-// line to one session of the job. Since version 13.
+// A line for the user, which the session prints on standard error. The arbiter sends a line to one session of
+// the tenant. Since version 13.
 struct Notice {
   static constexpr MessageType kType = MessageType::notice;
   static constexpr std::uint16_t kSince = 13;
@@ -449,9 +449,9 @@ struct Evict {
 
 // The most host memory that evictions of this session are expected to need at once. The session can allocate
 // this memory in advance. Zero: no eviction is expected, and the session may free unused host memory. The
-// arbiter sends Prepare before the first Evict, when the amount has grown, and when the amount has been
-// smaller for some seconds. `sharers` is the number of the tenant's sessions, since all of them allocate from
-// the host memory of one job, perhaps at the same time.
+// arbiter sends Prepare before the first Evict, when the amount or `sharers` has grown, and when the amount
+// has been smaller for some seconds. `sharers` is the number of the tenant's sessions, since all of them
+// allocate from the host memory of one job, perhaps at the same time.
 struct Prepare {
   static constexpr MessageType kType = MessageType::prepare;
   Bytes host;

@@ -30,8 +30,9 @@ struct NodeStatus {
     double turn = 0;                     // length of turns
     double handoff = 0;                  // mean duration of recent handoffs; zero: there was none yet
     std::vector<std::uint64_t> holders;  // zero: a tenant that the asking user may not see
-    std::vector<std::uint64_t> queue;    // tenants that wait, in the order in which they are served
-    std::optional<double> turn_left;     // none if no tenant waits
+    std::vector<std::uint64_t> queue;    // tenants that wait, in the order in which they are served; zero: as
+                                         // in `holders`
+    std::optional<double> turn_left;     // none if no tenant waits, or no turn has begun
     std::size_t hidden_holders() const {
       return static_cast<std::size_t>(std::count(holders.begin(), holders.end(), 0u));
     }
