@@ -29,8 +29,8 @@ struct ClusterResult {
   };
   std::vector<Job> jobs;
   Nanoseconds took{};          // time until all jobs had ended, or until the limit
-  std::uint64_t messages = 0;  // messages between arbiters (GangMessage) that were sent, including messages of
-                               // a node to itself and messages that were lost
+  std::uint64_t messages = 0;  // messages between arbiters (GangMessage) that were sent, including messages
+                               // of a node to itself and messages that were lost
   unsigned given_up = 0;  // number of times that a gang's tenant began to have turns on its node without the
                           // coordinator's orders
   unsigned turns = 0;     // turns of gangs
