@@ -315,20 +315,23 @@ struct Usage {
 // thread. A session that waits much longer than this time assumes that the arbiter is gone.
 inline constexpr Nanoseconds kSettlePatience = std::chrono::seconds(10);
 
-// The answer to a Usage whose `request` is not zero. The growth is refused if the footprint could never be
-// resident on the GPU, or if its evicted memory would exceed a host memory limit. The session then undoes the
-// growth and returns CUDA_ERROR_OUT_OF_MEMORY. If the growth is granted, `allowed` is the new resident limit.
-// A session that holds a lease gets the answer when enough GPU memory is free for the growth, unless it has
-// sent Released after its gate was closed. Other sessions may get a limit that is too low for the growth. The
-// new memory then becomes resident with the next Restore. The arbiter answers a request for away memory
-// without waiting for GPU memory, and such a Verdict does not raise the resident limit.
+// The answer to a Usage whose `request` is not zero. The growth is refused if the footprint would exceed the
+// job's own limit or could never be resident on the GPU, or if the tenant's evicted memory would exceed a
+// host memory limit. Growth of pinned memory is also refused if the memory of another tenant could then never
+// be resident. Any growth is refused if the end of a turn would otherwise wait too long for the answer. The
+// session then undoes the growth and returns CUDA_ERROR_OUT_OF_MEMORY. If the growth is granted, `allowed` is
+// the new resident limit. A session that holds a lease gets the answer when enough GPU memory is free for the
+// growth, unless it has sent Released after its gate was closed. Other sessions may get a limit that is too
+// low for the growth. The new memory then becomes resident with the next Restore. The arbiter answers a
+// request for away memory without waiting for GPU memory, and such a Verdict does not raise the resident
+// limit.
 struct Verdict {
   static constexpr MessageType kType = MessageType::verdict;
   std::uint64_t request = 0;
   std::uint8_t granted = 0;
   Bytes allowed;
   // The reason of a refusal. Nonzero: the tenant's sessions share host memory that can hold at most this much
-  // evicted memory. Zero: device memory is lacking.
+  // evicted memory. Zero: device memory is lacking, or the job's own limit would be exceeded.
   Bytes host_most = {};
 };
 
