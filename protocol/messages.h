@@ -529,7 +529,7 @@ enum class LoanOutcome : std::uint8_t {
   given,    // the descriptor of the piece comes with the message
   unknown,  // no session of this tenant exports this memory
   later,    // the arbiter has restarted, and the exporter may reconnect later
-  failed,   // the exporter failed to export the memory
+  failed,   // the exporter failed to export the memory, or the arbiter to connect the two sessions
   asked,    // the exporter answers through the descriptor that comes with the message
 };
 
