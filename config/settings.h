@@ -128,8 +128,8 @@ struct Settings {
   Measure unmanaged = Measure::warn;
   GpuLossMeasures on_gpu_loss;
   std::optional<TenantKind> tenants;  // nullopt: the value of sharedgpud's option --tenants, or `any`
-  std::string peer_address;  // address at which the arbiter listens for other arbiters; empty: all addresses
-                             // of the host
+  std::string
+      peer_address;  // address at which to listen for other arbiters; empty: all addresses of the host
   // UDP port; zero: the turns of a job on several nodes are not coordinated between nodes
   std::uint16_t peer_port = 585;
   std::string munge_socket;               // path of munged's socket; empty: munge's default path
