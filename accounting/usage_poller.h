@@ -4,8 +4,8 @@
 //
 // Slurm polls every JobAcctGatherFrequency seconds (30 by default). In Slurm 22.05, the poll after a task's
 // end does not call this plugin for the task, so the task's last value stays. This thread therefore asks the
-// arbiter several times a second, and makes Slurm poll whenever a number has changed. These additional polls
-// do not change Slurm's own polls. At the step's end the lease seconds are off by less than a second.
+// arbiter up to five times a second, and makes Slurm poll whenever a number has changed. These additional
+// polls do not change Slurm's own polls. At the step's end the lease seconds are off by less than a second.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct OurTres {
   std::optional<std::uint32_t> swap;
 };
 
-// Starts the thread. Call once in a process. The thread becomes idle when the step has ended, and ends with
-// slurmstepd.
+// Starts the thread. Call once in a process. When the step has ended, the thread makes no more polls. It ends
+// with slurmstepd.
 void start_usage_poller(SharedGpuStep& step, const OurTres& tres);
 
 // Must be called in every call of acct_gather_interconnect_p_get_data(). If the thread of

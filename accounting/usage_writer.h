@@ -48,8 +48,8 @@ class UsageWriter {
 
   // begin_poll() prepares a poll that is to make the step's sum equal to `total`. next_call() returns the
   // value to write in the next call of the poll, or nullopt if nothing is to be written. `shown` of
-  // end_poll() is the value that Slurm then shows for the reporting task. end_poll() returns true if this
-  // value is right; otherwise another poll is needed.
+  // end_poll() is the value that Slurm then shows for the reporting task. end_poll() returns false if another
+  // poll is needed, because this value is wrong or because other tasks may hold wrong values.
   void begin_poll(const StepCounts& total);
   std::optional<StepCounts> next_call();
   bool end_poll(const std::optional<StepCounts>& shown);
@@ -73,7 +73,7 @@ class UsageWriter {
   bool cleans_ = true;                  // other tasks may hold wrong values: write zeros for them
 };
 
-// The count of TRES number `id` in a list such as "1=12,1001=7".
+// Returns the count of TRES number `id` in a list such as "1=12,1001=7"; nullopt if the list lacks the TRES.
 std::optional<std::uint64_t> find_tres(std::string_view list, std::uint32_t id);
 
 }  // namespace sharedgpu

@@ -21,7 +21,7 @@ namespace sharedgpu {
 // A GPU that was lost while the job was on it.
 struct SummaryLoss {
   std::string node;
-  std::string gpu;  // as `nvidia-smi -L` prints it
+  std::string gpu;  // the GPU's UUID, in the form that `nvidia-smi -L` prints
   std::string reason;
   auto operator<=>(const SummaryLoss&) const = default;
 };

@@ -3,8 +3,8 @@
 // docs/accounting.md.
 //
 // The SPANK plugin starts this program when a job has ended on this node, and when slurmd starts while the
-// spool is not empty. Only one instance at a time processes the spool. The program exits when the spool
-// (spool.h) is empty.
+// spool is not empty. Only one instance at a time processes the spool. The program exits when the spool has
+// no entries (spool.h); marks of jobs that still run do not keep it from exiting.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -91,8 +91,9 @@ bool ask_for_losses(const std::string& socket, const JobReply& reply, JobSummary
   return true;
 }
 
-// Replaces the mark of an ended job by an entry (spool.h). `end`: the time at which the job's end was
-// noticed. Returns false if the arbiter does not answer or still sees a process of the job.
+// Replaces the mark of an ended job by an entry (spool.h), or only removes the mark if the arbiter has no
+// record of the job. `end`: the time at which the job's end was noticed. Returns false, and leaves the mark,
+// if the arbiter does not answer or still sees a process of the job, or if the entry cannot be written.
 bool take(const Spool& marks, const Spool& entries, const std::string& socket, const Spool::Mark& mark,
           std::int64_t end) {
   Message answer;
@@ -133,7 +134,8 @@ void take_missed(const Spool& spool, const std::string& socket, RetryQueue& queu
     if (queue.has_ended(mark)) take(spool, spool, socket, mark, mark.since);
 }
 
-// Processes the spool until it is empty; with --stay, until the process is killed.
+// Processes the spool until it has no entries; with --stay, until the process is killed. If the cluster has
+// no slurmdbd, only removes all marks and entries.
 void work(Spool& spool, const std::string& socket, CommentField field, const Arguments& arguments) {
   constexpr std::int64_t kSweep = 300;
   SlurmdbRecords records;

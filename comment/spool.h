@@ -6,7 +6,7 @@
 //   JOB-BEGIN-NODE.json  an entry: the job's usage on the node, one line of JSON, written at the job's end
 //   lock                 a file that the process which handles the entries has locked
 //
-// Files are created and replaced atomically, by rename. Not thread-safe; safe between processes.
+// Entries are created and replaced atomically, by rename. Not thread-safe; safe between processes.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,8 @@ namespace sharedgpu {
 
 struct SpoolEntry {
   std::uint32_t job = 0;
-  Span seen;  // from the job's first step on the node to the time at which the node noticed the job's end
+  Span seen;  // from the job's first step on the node to the time at which the node noticed the job's end; if
+              // the node did not notice the end, both times are that of the first step
   JobSummary share;
 };
 

@@ -20,9 +20,9 @@ struct SummaryLine {
 };
 
 // Returns "job 12: 3.1 s with the GPU, 1.0 s waiting for it; moved 1.2 GiB to host memory, 1.1 GiB back". If
-// there were exchanges, a second part follows: "; larger than the GPU: 1.1 GiB of this and 1.1 GiB back in
-// exchanges, which took 0.5 s (0.4 s at the speed of the fastest one); threads waited 0.7 s for exchanges;
-// kernels took about 0.3 s longer with memory away".
+// `exchanges` is not all zero, a second part follows: "; larger than the GPU: 1.1 GiB of this and 1.1 GiB
+// back in exchanges, which took 0.5 s (0.4 s at the speed of the fastest one); threads waited 0.7 s for
+// exchanges; kernels took about 0.3 s longer with memory away".
 std::string format_summary_line(const SummaryLine& summary);
 
 }  // namespace sharedgpu

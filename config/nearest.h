@@ -9,8 +9,8 @@
 namespace sharedgpu {
 
 // Returns the candidate that differs from `word` in the fewest letters, without regard to case and dashes.
-// Returns an empty text if more than a third of the word's letters differ, or if several candidates are
-// equally near.
+// Returns an empty text if more than a third of the word's letters differ, if several candidates are equally
+// near, or if `word` has more than 64 characters.
 std::string_view nearest(std::string_view word, const std::vector<std::string_view>& candidates);
 
 // Returns "; did you mean X?", or an empty text.

@@ -76,8 +76,8 @@ std::optional<std::string> read_all(int in, std::chrono::milliseconds patience) 
   return text;
 }
 
-// Returns the contents of the driver's "information" files; an empty text if there is no driver; nullopt if
-// the driver does not answer in time.
+// Returns the contents of the driver's "information" files; an empty text if there is no driver or no child
+// process could be created; nullopt if the driver does not answer in time.
 std::optional<std::string> ask_kernel(const std::string& folder, std::chrono::milliseconds patience) {
   int ends[2];
   if (access(folder.c_str(), R_OK) != 0 || pipe2(ends, O_CLOEXEC) != 0) return std::string();

@@ -394,10 +394,11 @@ struct Parser {
   int line = 0;
   std::vector<std::string> errors;  // at most one error for each line
   int failed_line = 0;              // the line of the last error
-  std::string section;  // header of the section as written, followed by a blank; empty before the first
-                        // section
+  std::string section;  // header of the last valid section as written, followed by a blank; empty before
+                        // this section
   bool skips = false;   // the section's header is wrong, so its keys are not checked
-  std::array<int, std::size(kKeys)> set_in{};  // the line that sets each key; 0 if no line does
+  std::array<int, std::size(kKeys)> set_in{};  // the line that sets each key in the current section, or
+                                               // before the first section; 0 if no line does
 
   void fail(const std::string& what) {
     if (std::exchange(failed_line, line) != line || errors.empty())

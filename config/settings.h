@@ -118,8 +118,8 @@ struct Settings {
   TypedSizes swap_per_unit;    // without entries: unlimited, and job_submit/ adds no host memory to jobs
   TypedSizes gpu_memory;       // needed if swap_per_unit has an entry `auto` for a type of which the host has
                                // no GPU
-  Bytes host_memory_per_unit;  // default limit on the host memory of a run's program, for each unit; zero: no
-                               // control group
+  Bytes host_memory_per_unit;  // default limit on the host memory of a run's program, for each unit; zero: a
+                               // run that states no host memory gets no control group
   std::string cgroup_parent = "/sharedgpu";  // the parent of the control groups of runs
   Nanoseconds arbiter_timeout = std::chrono::seconds(5);
   OnNoArbiter on_no_arbiter = OnNoArbiter::plain;
@@ -129,7 +129,7 @@ struct Settings {
   GpuLossMeasures on_gpu_loss;
   std::optional<TenantKind> tenants;  // nullopt: the value of sharedgpud's option --tenants, or `any`
   std::string
-      peer_address;  // address at which other arbiters reach this one; empty: all addresses of the host
+      peer_address;  // address at which to listen for other arbiters; empty: all addresses of the host
   // UDP port; zero: the turns of a job on several nodes are not coordinated between nodes
   std::uint16_t peer_port = 585;
   std::string munge_socket;               // path of munged's socket; empty: munge's default path
@@ -181,8 +181,8 @@ Settings with_section(const Settings& settings, const Section& section);
 std::string change_settings(std::string_view text, Settings& settings);
 
 // The keys whose values differ between two versions of sharedgpu.conf, in the order of settings_keys(). Keys
-// in sections are named with the section, such as "[gpu 0] Policy". A key is not listed if both versions
-// state the same value, even in different forms.
+// in sections are named with the section, such as "[gpu 0] Policy". A key outside sections is not listed if
+// both versions state the same value, even in different forms. In sections, values are compared as written.
 struct Difference {
   std::vector<std::string> live;     // a running arbiter can apply the new value
   std::vector<std::string> restart;  // the new value needs a restart of the arbiter

@@ -28,7 +28,7 @@ struct TypedSizes {
 
   // Returns the entry that names `type`, or else the entry for all other types, or else null.
   const Entry* find(std::string_view type) const;
-  // Returns the size if it is the same for all types, else nullopt.
+  // Returns the size if the only entry is a size, not `auto`, for all types; else nullopt.
   std::optional<Bytes> common() const;
 };
 
@@ -47,8 +47,9 @@ class UnitMemory {
   // rounded up.
   UnitMemory(TypedSizes per_unit, TypedSizes gpu_memory, std::uint32_t units_per_gpu);
 
-  // The host memory of a unit of `type`; nullopt if no size is stated for the type. A request without a type
-  // (`type` is empty) may get units of any type, so the result is the largest size of any type.
+  // The host memory of a unit of `type`; nullopt if no size is stated for the type, or if it is `auto` and
+  // the memory of such GPUs is unknown. A request without a type (`type` is empty) may get units of any type,
+  // so the result is the largest known size.
   std::optional<Bytes> of(std::string_view type) const;
 
   // Returns the reason why the size of an `auto` entry is unknown; an empty text if all sizes are known.

@@ -18,7 +18,7 @@ namespace sharedgpu::exporter {
 
 class Arbiter final : public prometheus::Collectable {
  public:
-  // `patience`: the longest wait for an answer.
+  // `patience`: the longest wait for the connection, and for each reply.
   Arbiter(std::string socket, Nanoseconds patience) : socket_(std::move(socket)), patience_(patience) {}
 
   // Returns the current metrics. If the arbiter does not answer, or its answer is not understood,

@@ -35,7 +35,7 @@ struct Status {
         deadline_seconds, deadlines_met, deadlines_missed, units, footprint_bytes, resident_bytes, host_bytes,
         away_bytes, host_budget_bytes, lease, wants, stuck;
     Value overdue_seconds;  // `seconds` of `overdue`
-    // Fields of `exchanges`; nullopt before the first exchange and the first slowed kernel.
+    // Fields of `exchanges`; nullopt until the tenant has had an exchange or a slowed kernel.
     Value exchange_evicted_bytes, exchange_restored_bytes, exchange_moving_seconds, exchange_waited_seconds,
         exchange_slowed_seconds;
     std::vector<std::string> gpus, placed;  // UUIDs

@@ -68,8 +68,8 @@ std::size_t count_types(const std::vector<Record>& records) {
   return types.size();
 }
 
-// Returns the files of the GPUs of a record without File=. `free` has the GPUs that no record lists. Sets
-// `refusal` if none of the free GPUs suits the record.
+// Returns the files of the GPUs of a record without File=. `free` has the GPUs that neither File= nor another
+// GRES lists. Sets `refusal` if there are free GPUs, and none of them suits the record.
 std::vector<std::string> matching_files(const Record& record, const std::vector<Record>& records,
                                         const std::vector<Gpu>& free, std::string& refusal) {
   std::vector<std::string> files;

@@ -41,8 +41,8 @@ struct Shares {
 // `records` are in Slurm's order, `found` are this node's GPUs, `taken` are the device files of other GRES.
 //
 // The GPUs of a type are the files that File= lists in the records of this type. Without File=, the GPUs of a
-// type are those in `found` whose model name contains the type and that no other record lists. No GPU is
-// offered twice.
+// type are those in `found` whose model name contains the type and that neither File= nor another GRES lists.
+// If File= lists a GPU twice, or lists a GPU of another GRES, `refusal` is set.
 Shares share_gpus(const std::vector<Record>& records, const std::vector<Gpu>& found,
                   const std::vector<std::string>& taken);
 
@@ -79,7 +79,7 @@ std::string write_units(const NodeUnits& units);
 // Returns false if write_units() did not write `text`.
 bool read_units(std::string_view text, NodeUnits& units);
 // `packed` is the unread rest of slurmd's buffer. Returns true if `packed` begins with a size of four bytes
-// and a text that write_units() wrote.
+// and the first line of a text that write_units() wrote.
 bool begins_with_units(std::string_view packed);
 
 }  // namespace sharedgpu::gres

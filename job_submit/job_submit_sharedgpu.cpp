@@ -3,8 +3,8 @@
 // memory for their units (SwapPerUnit=), in addition to the memory that they request themselves. The
 // functions of memory.h compute the sum.
 //
-// slurmctld calls the plugin for each job that is submitted or changed, with read locks on all its tables. So
-// the plugin never waits, and throws no exceptions. If anything fails, the plugin leaves the job unchanged.
+// slurmctld calls the plugin for each job that is submitted or changed, with locks on all its tables. So the
+// plugin never waits, and throws no exceptions. If anything fails, the plugin leaves the job unchanged.
 // The plugin does not change jobs without units, and changes no job at all if memory is not a consumable
 // resource. At submission, slurmctld calls the plugin once for each component of a heterogeneous job, but
 // only once for all elements of an array.
@@ -82,9 +82,10 @@ void change_variable(job_desc_msg_t& message, const std::string& name, const std
   }
 }
 
-// Writes the request into the message. From a batch job's environment, removes the variables that contradict
-// the request: srun refuses to start if it finds more than one of SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU and
-// SLURM_MEM_PER_NODE. `per_gpu`: the request per GPU that `request` replaces, such as "gres:gpu:4096".
+// Writes the request into the message. In a batch job's environment, removes SLURM_MEM_PER_CPU if the request
+// is per node, and sets SLURM_MEM_PER_GPU to a request per GPU: srun refuses to start if it finds more than
+// one of SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU and SLURM_MEM_PER_NODE. `per_gpu`: the request per GPU that
+// `request` replaces, such as "gres:gpu:4096"; null if there is none.
 void write_request(const Request& request, const char* per_gpu, job_desc_msg_t& message) {
   if (request.per != Per::gpu) {
     message.pn_min_memory = request.size | (request.per == Per::cpu ? MEM_PER_CPU : 0);

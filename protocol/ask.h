@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends one question to the arbiter and receives its answer, with one timeout for all of this.
+// Sends one question to the arbiter and receives its answer, within timeouts.
 //
 // For callers that must never hang, such as the Slurm plugins: no function here blocks beyond its timeout.
 // Any thread.

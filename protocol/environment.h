@@ -10,8 +10,9 @@ namespace sharedgpu::environment {
 inline constexpr char kSocket[] = "SHAREDGPU_SOCKET";                   // path of the arbiter's socket
 inline constexpr char kArbiterTimeout[] = "SHAREDGPU_ARBITER_TIMEOUT";  // in milliseconds
 inline constexpr char kOnNoArbiter[] = "SHAREDGPU_ON_NO_ARBITER";       // plain or fail
-inline constexpr char kGpus[] = "SHAREDGPU_GPUS";                       // the UUIDs of the job's GPUs,
-                                                                        // separated by commas
+// The job's GPUs, as in CUDA_VISIBLE_DEVICES: the UUIDs of the GPUs that the arbiter has chosen. If it has
+// chosen none, the numbers of GPUs, or "none".
+inline constexpr char kGpus[] = "SHAREDGPU_GPUS";
 inline constexpr char kDebug[] = "SHAREDGPU_DEBUG";  // 1: the interposer writes a log of its actions to
                                                      // stderr
 

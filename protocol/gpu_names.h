@@ -16,7 +16,8 @@ bool parse_gpu(std::string_view text, GpuUuid& uuid);
 // Writes the UUIDs of all `gpus`, separated by commas.
 std::string format_gpus(const GpuList& gpus);
 
-// Parses the minor numbers of device files, such as "0,3". Returns an empty set for any other text.
+// Parses the minor numbers of device files, such as "0,3". Returns an empty set for any other text, and if a
+// number is above 63.
 DeviceSet parse_devices(std::string_view text);
 
 // Returns a text for the user: why a tenant that requested `wanted` GPUs got only `gpus`. Returns an empty

@@ -30,7 +30,8 @@ inline std::optional<std::uint64_t> number(std::string_view text) {
   return value;
 }
 
-// The number after `key` in lines such as "inactive_file 4096" and "MemTotal: 16 kB".
+// Returns the number after `key` in the first line that begins with `key`, such as "inactive_file 4096" or
+// "MemTotal: 16 kB"; 0 if there is no such line or no number in it.
 inline std::uint64_t field(std::string_view text, std::string_view key) {
   while (!text.empty()) {
     const std::string_view line = next_line(text);
@@ -54,6 +55,7 @@ inline constexpr Files files_of(Version version) {
 }
 
 // A limit file holds a number or, if there is no limit, "max" (version 2) or a number near 2^63 (version 1).
+// Returns nullopt if there is no limit or the text is not understood.
 inline std::optional<Bytes> limit_in(std::string_view text) {
   const std::optional<std::uint64_t> value = number(text);
   if (!value || *value >= (1ull << 62)) return std::nullopt;

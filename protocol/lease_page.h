@@ -24,18 +24,20 @@ struct LeasePage {
   // futex() until the value differs from the value that it has read. The futex is shared between processes,
   // because the arbiter wakes the threads of the session. Written by the arbiter only.
   alignas(64) std::atomic<std::uint32_t> gate{0};
-  // Nonzero while the footprints of all tenants of the GPU together are larger than the GPU. Each session
-  // then limits the backlog of its streams. This field is next to the gate because each submission reads both
-  // fields.
+  // Nonzero while the tenants of this GPU's domain do not all fit on their GPUs together, or while a limit on
+  // the share of one of them is enforced. Each session then limits the backlog of its streams. This field is
+  // next to the gate because each submission reads both fields.
   std::atomic<std::uint32_t> oversubscribed{0};
   // The backlog limit in microseconds of GPU time; zero means the default of about 20 ms. Always zero if the
   // arbiter's version lacks this field.
   std::atomic<std::uint32_t> queue_us{0};
-  // Nonzero while other tenants wait for this GPU: the session then checks regularly whether it is idle.
+  // Nonzero while a tenant of this GPU's domain waits for its turn: each session then checks more often
+  // whether it is idle.
   alignas(64) std::atomic<std::uint32_t> contended{0};
   // The end of the turn, in nanoseconds of CLOCK_BOOTTIME; zero: the turn has no fixed end. Nonzero only if
-  // the session can yield the tenant's turn: the policy divides the GPU's time by shares, other tenants wait,
-  // and the tenant has only this session. Always zero if the arbiter's version lacks this field.
+  // the session can yield the tenant's turn: the policy lets no other tenant run beside this one, other
+  // tenants wait, the tenant has only this session, and it is not in a gang. Always zero if the arbiter's
+  // version lacks this field.
   std::atomic<std::int64_t> turn_ends{0};
 
   static constexpr bool is_open(std::uint32_t gate_value) { return (gate_value & 1u) != 0; }

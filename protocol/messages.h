@@ -3,9 +3,11 @@
 //
 // Every message is one Unix seqpacket datagram of exactly sizeof(Message) bytes: a header and one body, with
 // unused bytes zero. Both ends run on one host, so the byte order is the host's. A receiver drops the
-// connection of a peer whose message has another size, another magic, too old a version or an unknown type.
-// Messages state totals (the bytes that are resident now), not differences ("4 more"). So a lost or repeated
-// message cannot make the memory accounting wrong for long.
+// connection of a peer whose message has another size, another magic or too old a version. The arbiter also
+// drops the connection of a peer that sends an unknown type; sessions ignore messages of unknown types.
+// Memory is stated as totals (the bytes that are resident now), not as differences ("4 more"). So a lost or
+// repeated message cannot make the memory accounting wrong for long. Below, "administrators" are root,
+// SlurmUser and AdminUsers.
 //
 // The messages of a session, in order: Hello -> Welcome (+ the lease page's descriptor); Attach -> Attached;
 // then Usage before every growth (answered by Verdict) and after every shrink. A turn: Restore (repeated as
@@ -133,7 +135,7 @@ struct RunToken {
 };
 
 // Opens a session. The arbiter reads the job from the peer's cgroup, and the pid and uid from SO_PEERCRED.
-// The arbiter accepts the token only if the peer is outside any Slurm job, and has the uid for which the
+// The arbiter accepts the token only if the peer is outside any Slurm job, and runs as the user for whom the
 // token was issued.
 struct Hello {
   static constexpr MessageType kType = MessageType::hello;
@@ -145,17 +147,18 @@ struct Hello {
   std::uint8_t wants = 0;  // 1: a thread waits at the gate
   Backend backend = Backend::swap;
   Epoch epoch;  // the epoch of the last turn
-  // The GPU of this session; zero before Attach. A process has one session for each of its GPUs.
+  // The GPU of this session; zero in a process's first session before Attach. A process has one session for
+  // each of its GPUs.
   GpuUuid gpu;
 };
 
-// Carries the lease page's descriptor. The gate is open from the start if the footprints of all tenants fit
-// on the GPU together.
+// Carries the lease page's descriptor. The gate is still closed, unless the session has reconnected and keeps
+// its lease.
 struct Welcome {
   static constexpr MessageType kType = MessageType::welcome;
   SessionId session;
   TenantId tenant;
-  // The number of the turn in which the gate is open. It increases with every turn.
+  // The tenant's epoch at present. Restore states the epoch of each later turn.
   Epoch epoch;
   Backend backend = Backend::swap;
 };
@@ -210,9 +213,9 @@ struct MemoryUse {
   constexpr Bytes footprint() const { return minus(swappable + pinned, settling); }
 };
 
-// The bytes that a session has copied between the GPU and the host since its connection to the arbiter began.
-// Memory that needed no copy is not included: contents that have not changed since the last copy, and
-// contents whose words are all equal.
+// The bytes that a session has copied between the GPU and the host, without the bytes that it reported over
+// earlier connections to the arbiter. Memory that needed no copy is not included: contents that have not
+// changed since the last copy, and contents whose words are all equal.
 struct Traffic {
   Bytes evicted;
   Bytes restored;
@@ -226,7 +229,8 @@ constexpr Traffic minus(Traffic a, Traffic b) {
   return {.evicted = minus(a.evicted, b.evicted), .restored = minus(a.restored, b.restored)};
 }
 
-// The costs of away memory (Usage::away) for a session since its connection to the arbiter began.
+// The costs of away memory (Usage::away) for a session, without the costs that it reported over earlier
+// connections to the arbiter.
 struct Exchanges {
   Traffic moved = {};    // the bytes that exchanges have copied; a part of Usage::moved
   Nanoseconds moving{};  // the time in which exchanges moved handles
@@ -311,20 +315,23 @@ struct Usage {
 // thread. A session that waits much longer than this time assumes that the arbiter is gone.
 inline constexpr Nanoseconds kSettlePatience = std::chrono::seconds(10);
 
-// The answer to a Usage whose `request` is not zero. The growth is refused if the footprint could never be
-// resident on the GPU, or if its evicted memory would exceed a host memory limit. The session then undoes the
-// growth and returns CUDA_ERROR_OUT_OF_MEMORY. If the growth is granted, `allowed` is the new resident limit.
-// A session that holds a lease gets the answer when enough GPU memory is free for the growth, unless it has
-// sent Released after its gate was closed. Other sessions may get a limit that is too low for the growth. The
-// new memory then becomes resident with the next Restore. The arbiter answers a request for away memory
-// without waiting for GPU memory, and such a Verdict does not raise the resident limit.
+// The answer to a Usage whose `request` is not zero. The growth is refused if the footprint would exceed the
+// job's own limit or could never be resident on the GPU, or if the tenant's evicted memory would exceed a
+// host memory limit. Growth of pinned memory is also refused if the memory of another tenant could then never
+// be resident. Any growth is refused if the end of a turn would otherwise wait too long for the answer. The
+// session then undoes the growth and returns CUDA_ERROR_OUT_OF_MEMORY. If the growth is granted, `allowed` is
+// the new resident limit. A session that holds a lease gets the answer when enough GPU memory is free for the
+// growth, unless it has sent Released after its gate was closed. Other sessions may get a limit that is too
+// low for the growth. The new memory then becomes resident with the next Restore. The arbiter answers a
+// request for away memory without waiting for GPU memory, and such a Verdict does not raise the resident
+// limit.
 struct Verdict {
   static constexpr MessageType kType = MessageType::verdict;
   std::uint64_t request = 0;
   std::uint8_t granted = 0;
   Bytes allowed;
   // The reason of a refusal. Nonzero: the tenant's sessions share host memory that can hold at most this much
-  // evicted memory. Zero: device memory is lacking.
+  // evicted memory. Zero: device memory is lacking, or the job's own limit would be exceeded.
   Bytes host_most = {};
 };
 
@@ -344,8 +351,9 @@ struct Idle {
   Nanoseconds idle{};
 };
 
-// The numbers of deadlines that the program has met and missed since the last Deadlines message, see
-// docs/design/scheduling.md. Since version 7; never sent to an arbiter of an earlier version.
+// The numbers of deadlines met and missed according to the reports that the session has read from the
+// deadline pipe since its last Deadlines message, see docs/design/scheduling.md. The reports may be of any
+// process of the tenant. Since version 7; never sent to an arbiter of an earlier version.
 struct Deadlines {
   static constexpr MessageType kType = MessageType::deadlines;
   static constexpr std::uint16_t kSince = 7;
@@ -413,8 +421,8 @@ struct Cancelled {
   char reason[160] = {};  // NUL-terminated
 };
 
-// A line for the user of the session's job, which the session prints on standard error. The arbiter sends a
-// line to one session of the job. Since version 13.
+// A line for the user, which the session prints on standard error. The arbiter sends a line to one session of
+// the tenant. Since version 13.
 struct Notice {
   static constexpr MessageType kType = MessageType::notice;
   static constexpr std::uint16_t kSince = 13;
@@ -444,9 +452,9 @@ struct Evict {
 
 // The most host memory that evictions of this session are expected to need at once. The session can allocate
 // this memory in advance. Zero: no eviction is expected, and the session may free unused host memory. The
-// arbiter sends Prepare before the first Evict, when the amount has grown, and when the amount has been
-// smaller for some seconds. `sharers` is the number of the tenant's sessions, since all of them allocate from
-// the host memory of one job, perhaps at the same time.
+// arbiter sends Prepare before the first Evict, when the amount or `sharers` has grown, and when the amount
+// has been smaller for some seconds. `sharers` is the number of the tenant's sessions, since all of them
+// allocate from the host memory of one job, perhaps at the same time.
 struct Prepare {
   static constexpr MessageType kType = MessageType::prepare;
   Bytes host;
@@ -521,7 +529,7 @@ enum class LoanOutcome : std::uint8_t {
   given,    // the descriptor of the piece comes with the message
   unknown,  // no session of this tenant exports this memory
   later,    // the arbiter has restarted, and the exporter may reconnect later
-  failed,   // the exporter failed to export the memory
+  failed,   // the exporter failed to export the memory, or the arbiter to connect the two sessions
   asked,    // the exporter answers through the descriptor that comes with the message
 };
 
@@ -651,11 +659,13 @@ struct DeviceSet {
 };
 
 // The placement of a tenant: its processes see these GPUs, in this order. Empty if the arbiter does not
-// choose the tenant's GPUs.
+// choose the tenant's GPUs. A single zero UUID: all GPUs that the tenant could open have failed or are
+// drained, and its processes see no GPU.
 struct GpuList {
   static constexpr std::uint32_t kMost = 12;
   std::uint32_t count = 0;
-  // The number of GPUs that the arbiter manages and whose device files the receiver can open.
+  // The number of GPUs on which the arbiter could place the receiver: healthy GPUs that are not drained, and
+  // whose device files the receiver can open.
   std::uint32_t known = 0;
   GpuUuid gpu[kMost];
 };
@@ -667,8 +677,8 @@ struct RunRequest {
   JobOptions options;
   std::uint8_t chosen = 0;  // 1: the user has chosen the GPUs, and the arbiter must not choose them
   DeviceSet devices = {};   // the devices that the user's processes can open; empty if unknown
-  // 1: a batch system has counted the units, and the tenant belongs to `uid`. Accepted from root and
-  // SlurmUser only.
+  // 1: a batch system has counted the units, and the tenant belongs to `uid`. Accepted from administrators
+  // only.
   std::uint8_t vouched = 0;
   std::uint32_t uid = 0;
   // The host memory for the program itself, without the memory for its units (SwapPerUnit=). Set only if
@@ -711,7 +721,7 @@ struct StepName {
   constexpr auto operator<=>(const StepName&) const = default;
 };
 
-// The job's units and options. From slurmstepd; allowed only for root and SlurmUser. At the first RegisterJob
+// The job's units and options. From slurmstepd; allowed only for administrators. At the first RegisterJob
 // of a job, the arbiter places the job on GPUs. The placement lasts as long as a session of the job exists,
 // or a process that has sent this message for the job.
 struct RegisterJob {
@@ -737,14 +747,14 @@ struct RegisterReply {
   std::uint8_t accepted = 0;
   GpuList gpus = {};
   // The number of GPUs that the step holds alone, through gres/gpu. These GPUs are the first of `gpus`. Zero
-  // if GpuList is too short for all these GPUs and one shared GPU, or if the arbiter does not know all these
-  // GPUs.
+  // if GpuList is too short for all these GPUs and one shared GPU, if the arbiter does not know all these
+  // GPUs, or if it chooses no shared GPU.
   std::uint32_t whole = 0;
   std::uint32_t threads = 0;  // as in RunReply
 };
 
 // The job has several nodes, and the arbiter of its first node coordinates its turns. From slurmstepd,
-// before RegisterJob; allowed only for root and SlurmUser. Since version 11.
+// before RegisterJob; allowed only for administrators. Since version 11.
 struct RegisterGang {
   static constexpr MessageType kType = MessageType::register_gang;
   static constexpr std::uint16_t kSince = 11;
@@ -761,9 +771,9 @@ struct RegisterGangReply {
   std::uint8_t accepted = 0;
 };
 
-// Slurm is about to stop the job's processes, or to continue them. From slurmstepd; allowed only for root and
-// SlurmUser. The job's sessions release the lease and evict memory as far as they can before Slurm stops
-// them.
+// Slurm suspends the job, or resumes it. From slurmstepd, which repeats the message every few seconds while
+// the job is suspended; allowed only for administrators. After the first message of a suspension, the
+// job's sessions release the lease and evict memory as far as they can before Slurm stops them.
 struct SuspendJob {
   static constexpr MessageType kType = MessageType::suspend_job;
   StepName step;
@@ -774,7 +784,7 @@ struct SuspendReply {
   std::uint8_t accepted = 0;
 };
 
-// The job has ended on this node. From slurmd's epilog; allowed only for root and SlurmUser. If Slurm starts
+// The job has ended on this node. From slurmd's epilog; allowed only for administrators. If Slurm starts
 // the job again, the arbiter counts this as another run of the job.
 struct EndJob {
   static constexpr MessageType kType = MessageType::end_job;
@@ -785,8 +795,8 @@ struct EndJobReply {
   std::uint8_t accepted = 0;
 };
 
-// The totals of one step on this node so far, for all GPUs, including finished sessions. Allowed for root,
-// SlurmUser and the job's own user.
+// The totals of one step on this node so far, for all GPUs, including finished sessions. Allowed for
+// administrators and the job's own user.
 struct LeaseQuery {
   static constexpr MessageType kType = MessageType::lease_query;
   StepName step;
@@ -795,13 +805,13 @@ struct LeaseReply {
   static constexpr MessageType kType = MessageType::lease_reply;
   StepName step;
   Nanoseconds lease{};
-  std::uint8_t known = 0;  // 0: no session of this step ever connected
+  std::uint8_t known = 0;  // 0: no session of this step ever connected, or the sender may not ask
   Traffic moved = {};      // the bytes copied between the GPUs and the host
   Nanoseconds waited{};    // the time for which the step has waited for a lease
 };
 
 // The totals of a job on this node so far, for all its steps and GPUs, including finished sessions. Allowed
-// for root, SlurmUser and the job's own user.
+// for administrators and the job's own user.
 struct JobQuery {
   static constexpr MessageType kType = MessageType::job_query;
   std::uint32_t job = 0;
@@ -809,7 +819,7 @@ struct JobQuery {
 struct JobReply {
   static constexpr MessageType kType = MessageType::job_reply;
   std::uint32_t job = 0;
-  std::uint8_t known = 0;  // 0: the job was never on this node
+  std::uint8_t known = 0;  // 0: the arbiter has no record of the job, or the sender may not ask
   // 1: a process of the job is running, or the arbiter does not know yet whether a GPU loss has ended the
   // job's last process.
   std::uint8_t lives = 0;
@@ -828,7 +838,7 @@ struct JobReply {
 };
 
 // The exchanges of a job's programs on this node so far, for all its steps and GPUs, including finished
-// sessions. Allowed for root, SlurmUser and the job's own user. Since version 15.
+// sessions. Allowed for administrators and the job's own user. Since version 15.
 struct ExchangeQuery {
   static constexpr MessageType kType = MessageType::exchange_query;
   static constexpr std::uint16_t kSince = 15;
@@ -838,11 +848,11 @@ struct ExchangeReply {
   static constexpr MessageType kType = MessageType::exchange_reply;
   static constexpr std::uint16_t kSince = 15;
   std::uint32_t job = 0;
-  std::uint8_t known = 0;  // 0: the job was never on this node
+  std::uint8_t known = 0;  // 0: the arbiter has no record of the job, or the sender may not ask
   Exchanges exchanges = {};
 };
 
-// The GPUs that were lost during this run of a job, one by one. Allowed for root, SlurmUser and the job's own
+// The GPUs that were lost during this run of a job, one by one. Allowed for administrators and the job's own
 // user.
 struct GpuLossQuery {
   static constexpr MessageType kType = MessageType::gpu_loss_query;
@@ -854,7 +864,7 @@ struct GpuLossReply {
   static constexpr MessageType kType = MessageType::gpu_loss_reply;
   static constexpr std::uint16_t kSince = 11;
   std::uint32_t job = 0;
-  std::uint8_t known = 0;  // 0: no loss at this index
+  std::uint8_t known = 0;  // 0: no loss at this index, or the sender may not ask
   GpuUuid gpu;
   char fault[64] = {};  // why the GPU was lost; NUL-terminated
 };
@@ -866,7 +876,8 @@ struct GpuQuery {
   static constexpr MessageType kType = MessageType::gpu_query;
   RunToken token;
   GpuUuid gpu;
-  // The index of the first process to report. One reply may be too small for all of the tenant's processes.
+  // The index of the first process to report, from 0. One reply may be too small for all of the tenant's
+  // processes.
   std::uint32_t first = 0;
 };
 struct GpuReply {
@@ -877,8 +888,8 @@ struct GpuReply {
     Bytes used;  // the process's footprint
   };
   std::uint8_t known = 0;       // 0: the arbiter does not manage this GPU for this tenant
-  std::uint32_t processes = 0;  // number of the tenant's processes on this GPU, including those that this
-                                // reply cannot hold
+  std::uint32_t processes = 0;  // number of the tenant's processes on this GPU that are visible in the
+                                // sender's PID namespace, including those that this reply cannot hold
   Bytes total;
   Bytes free;
   Process process[kProcesses];

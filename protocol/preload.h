@@ -11,8 +11,8 @@
 
 namespace sharedgpu {
 
-// Returns `value` with `library` (a path) as its last entry and nowhere else. All other entries stay
-// unchanged.
+// Returns `value` without the entries that have the file name of `library` (a path), and with `library` as
+// its last entry.
 std::string with_preload(std::string_view value, std::string_view library);
 
 // `value` without the entries that have the file name of `library`.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text of a run's token, as in environment::kToken: 32 hexadecimal digits. Pure; any thread.
+// The text of a run's token, as in environment::kToken: 32 hexadecimal digits, in lower case. Pure; any
+// thread.
 #pragma once
 
 #include <charconv>

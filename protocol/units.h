@@ -35,8 +35,7 @@ constexpr Bytes kibibytes(std::uint64_t n) { return {n << 10}; }
 constexpr Bytes mebibytes(std::uint64_t n) { return {n << 20}; }
 constexpr Bytes gibibytes(std::uint64_t n) { return {n << 30}; }
 
-// Times are nanoseconds of CLOCK_BOOTTIME. Ids stay valid across restarts of the arbiter, but not of the
-// host.
+// Durations, and points in time by CLOCK_BOOTTIME.
 using Nanoseconds = std::chrono::nanoseconds;
 
 // Converts seconds to nanoseconds. A time that Nanoseconds cannot hold becomes the largest value. `seconds`
@@ -47,7 +46,8 @@ constexpr Nanoseconds from_seconds(double seconds) {
   return time < kMost ? std::chrono::duration_cast<Nanoseconds>(time) : Nanoseconds::max();
 }
 
-// Identifiers, each kind with its own type; zero means none.
+// Identifiers, each kind with its own type; zero means none. They stay valid across restarts of the arbiter,
+// but not of the host.
 template <class Tag>
 struct Id {
   std::uint64_t value = 0;

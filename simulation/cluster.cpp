@@ -294,7 +294,8 @@ void Cluster::tell_nodes(unsigned node, const GangDesk::Run& run) {
   tend(node);
 }
 
-// Simulates Slurm: sends the jobs on a node to the arbiter of this node.
+// Simulates Slurm: sends the running jobs on several nodes, if they have a process on this node, to the
+// arbiter of this node.
 void Cluster::tell_jobs(unsigned node, Nanoseconds asked) {
   std::vector<StartedJob> jobs;
   for (std::size_t job = 0; job < scenario_.jobs.size(); ++job) {

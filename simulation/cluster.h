@@ -28,8 +28,9 @@ struct ClusterResult {
     bool has_ended() const { return took || refused || failed; }
   };
   std::vector<Job> jobs;
-  Nanoseconds took{};          // time until all jobs had ended
-  std::uint64_t messages = 0;  // messages between arbiters (GangMessage), also from a node to itself
+  Nanoseconds took{};          // time until all jobs had ended, or until the limit
+  std::uint64_t messages = 0;  // messages between arbiters (GangMessage) that were sent, including messages
+                               // of a node to itself and messages that were lost
   unsigned given_up = 0;  // number of times that a gang's tenant began to have turns on its node without the
                           // coordinator's orders
   unsigned turns = 0;     // turns of gangs

@@ -78,12 +78,14 @@ struct ClusterScenario {
   Nanoseconds limit = std::chrono::hours(1);
 };
 
-// Returns a random scenario: jobs on several nodes that do not fit together, jobs on one node, and `outages`
-// outages of arbiters and links.
+// Returns a random scenario: two or more jobs, each of which runs on two to four nodes, perhaps further jobs
+// on one node each, and `outages` outages of arbiters and links. The jobs on a node may not fit together on
+// its GPU.
 ClusterScenario random_cluster(std::uint64_t seed, unsigned nodes, unsigned outages = 0);
 
-// For each link that goes down in the scenario, adds `restarts` restarts of the arbiters at the ends of the
-// link. Each restart begins within forty seconds after the link goes down, and takes three seconds at most.
+// For each link that goes down in the scenario, adds `restarts` restarts, each of the arbiter at one of the
+// two ends of the link. Each restart begins within forty seconds after the link goes down, and takes three
+// seconds at most.
 void add_restarts(ClusterScenario& scenario, unsigned restarts);
 
 // Returns an upper bound for the time that a process waits for its turn while no arbiter and no link is down.

@@ -10,8 +10,8 @@ struct Arguments {
   std::string config;  // from config=FILE; empty for the default file, which may be missing
 };
 
-// Returns an empty string, or an error message that quotes the argument. After an error, `arguments` holds
-// the valid arguments.
+// Returns an empty string, or an error message that quotes the first invalid argument. After an error,
+// `arguments` holds the valid arguments.
 std::string parse_arguments(int count, const char* const* values, Arguments& arguments);
 
 }  // namespace sharedgpu

@@ -18,8 +18,9 @@ bool has_mark(const Settings& settings, std::uint32_t job);
 // Returns true if the spool has a mark or an entry.
 bool has_marks(const Settings& settings);
 
-// Starts sharedgpu-comment as a daemon that processes the spool until it is empty. `ended` is the job that
-// has ended on this node; 0 if no job has ended. Does nothing if sharedgpu-comment is not installed.
+// Starts sharedgpu-comment as a daemon that processes the spool until it has no entries. `ended` is the job
+// that has ended on this node; 0 if no job has ended. Does nothing if sharedgpu-comment is not installed, if
+// AdminComment=no, or if the configuration has errors.
 void start_comment(const Configuration& configuration, std::uint32_t ended,
                    std::vector<std::string> environment);
 

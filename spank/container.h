@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps in containers. If a container lacks the interposer, the loader prints an error about LD_PRELOAD at
-// each command. A step in such a container gets no LD_PRELOAD, and a line on stderr tells the user that it
-// runs without GPU sharing.
+// each command. In such a container, the step's LD_PRELOAD does not have the interposer, and a line on stderr
+// tells the user that the container runs without GPU sharing.
 #pragma once
 
 #include <string>

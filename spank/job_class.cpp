@@ -28,8 +28,8 @@ std::string file_of(const Settings& settings, std::uint32_t job) {
   return folder_of(settings) + "/" + std::to_string(job);
 }
 
-// Returns a dash in place of a name that no section of sharedgpu.conf can have, because it is empty, too long
-// or has a blank.
+// Returns a dash in place of a name that no section of sharedgpu.conf can have, because it is empty, is too
+// long, or has a blank or a character outside printable ASCII.
 std::string name_or_none(const char* name) {
   if (name == nullptr || *name == '\0' || std::strlen(name) > JobClass::kLongest) return "-";
   const bool whole = std::all_of(name, name + std::strlen(name), [](char c) { return c > ' ' && c <= '~'; });

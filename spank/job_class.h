@@ -12,8 +12,9 @@
 
 namespace sharedgpu {
 
-// Call this as root, in the prolog. Releases before 26.05 do not pass the QOS to the prolog. If a section of
-// sharedgpu.conf is about a QOS, this function asks squeue for the job's QOS, with slurmd's `environment`.
+// Call this as root, in the prolog. Releases of Slurm before 26.05 do not pass the QOS to the prolog. In this
+// case, this function asks squeue for the job's QOS, with the PATH of slurmd's `environment`, but only if a
+// section of sharedgpu.conf is about a QOS.
 void keep_job_class(const Settings& settings, std::uint32_t job, const std::vector<std::string>& environment);
 // Call this as root, in slurmstepd. Returns an empty class if the prolog did not run or found no class.
 JobClass read_job_class(const Settings& settings, std::uint32_t job);

@@ -26,12 +26,12 @@ GivenOptions& given_options();
 
 void register_options(spank_t spank);
 
-// Reads the plugin's arguments and its configuration. If the arguments or the configuration have errors, logs
-// the errors and uses the defaults.
+// Reads the plugin's arguments and its configuration, and logs an error in each of them. After an error in
+// the configuration, `settings` has the defaults.
 struct Configuration {
   Arguments arguments;
   Settings settings;
-  bool good = false;
+  bool good = false;  // true: neither the arguments nor the configuration have an error
 };
 Configuration configure(int count, char** arguments);
 

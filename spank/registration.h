@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registers a step with this node's arbiter: its units, the options of its job, and the job's other nodes.
+// Registers a step with this node's arbiter: its units, the options of its job, and the first node and number
+// of nodes of a job that has several.
 #pragma once
 
 #include "config/settings.h"

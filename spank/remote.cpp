@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Unless a comment says otherwise, this code runs in slurmstepd, as root, after Slurm has parsed the options
 // and before a task exists. For a step with sharedgpu units, prepares its environment and sends the job's
-// options to the arbiter. For a step without units, removes all variables of sharedgpu from its environment.
+// options to the arbiter. For a step without units, removes the interposer and its variables from its
+// environment.
 #include <unistd.h>
 #include <cerrno>
 #include <cstring>
@@ -71,6 +72,7 @@ void remote_task_post_fork(spank_t spank) {
   watch_for_suspension({.job = published.job, .step = published.step}, published_socket, task);
 }
 
+// Runs as root, in slurmstepd, whenever a task has ended.
 void remote_task_exit(spank_t spank) {
   std::uint32_t tasks = 0;
   spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &tasks);

@@ -80,8 +80,8 @@ struct Variables {
   std::function<void(const char*)> unset;
 };
 
-// Removes the interposer and its variables. A job that a batch step submits inherits the batch step's
-// environment. So do the steps of this job, even steps without units.
+// Removes the interposer and its variables, if the interposer is in LD_PRELOAD. A job that a batch step
+// submits inherits the batch step's environment. So do the steps of this job, even steps without units.
 void remove_ours(const Variables& variables) {
   const std::string library = interposer_path();
   std::string preload = variables.get(kPreload);

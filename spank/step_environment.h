@@ -39,7 +39,7 @@ std::string get_variable(spank_t spank, const char* name);
 void remove_inherited();
 
 // Removes the inherited variables that were meant only for the step that started this step. For a step
-// without units, removes all variables of sharedgpu.
+// without units, also removes the interposer and its variables.
 void remove_leaked(spank_t spank, bool has_units);
 
 // Sets the variables that load and configure the interposer.

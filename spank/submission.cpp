@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // This code runs in srun, sbatch and salloc, as the user, after these commands have parsed their options. It
-// tells the user which options have no effect. In a heterogeneous job Slurm calls this code for each
-// component.
+// tells the user which options have no effect. In srun, it also stores whether srun creates the job itself.
+// In a heterogeneous job Slurm calls this code for each component.
 #include <dlfcn.h>
 #include <slurm/slurm.h>
 

@@ -20,7 +20,7 @@ namespace {
 constexpr std::chrono::seconds kMostWait{1};
 
 std::uint32_t job = 0;  // the step's job; zero if this step writes no line
-bool always = false;    // if false, the step writes the line only if a program was larger than the GPU
+bool always = false;    // if false, the step writes the line only if away memory has cost the job time
 
 bool is_last_step(spank_t spank, std::uint32_t step) {
   return step == kBatchStep || step == kInteractiveStep ||

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread of slurmstepd that notifies the arbiter when Slurm suspends and resumes the step.
+// A thread of slurmstepd that notifies the arbiter when Slurm suspends the step (and every five seconds while
+// the step is suspended), and when Slurm resumes it.
 //
 // In a suspension (22.05 to 26.05) Slurm first pauses its own accounting, then sends the tasks SIGTSTP, and
 // two seconds later freezes all processes. In these two seconds the step's processes can evict their memory

@@ -75,7 +75,8 @@ int reading_end_of_deadlines() {
   return text == nullptr ? -1 : std::atoi(text);
 }
 
-// Closes all descriptors except `kept`, so that readers see end-of-file when the child closes its copies.
+// Connects stdin and stdout to /dev/null, and closes all descriptors above 2 except `kept`, so that readers
+// see end-of-file when the child closes its copies.
 void keep_only(std::initializer_list<int> kept) {
   const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO}) dup2(null.get(), fd);

@@ -42,8 +42,8 @@ class Host {
   virtual std::optional<std::uint64_t> free_space(const std::string& path) const;
 
   struct Output {
-    bool ran = false;  // false: there is no such program
-    int status = 0;    // exit status; 124: it was killed after a few seconds
+    bool ran = false;  // false: there is no such program, or no process could be created
+    int status = 0;    // exit status, or 128 plus a signal's number; 124: killed after a few seconds
     std::string text;  // standard output
   };
   // Runs a program that PATH finds, with no input.
@@ -66,7 +66,7 @@ class Host {
 enum class Verdict : std::uint8_t {
   good,
   wrong,   // something on the node is wrong
-  unseen,  // this user has no permission to read the facts that the check needs
+  unseen,  // the facts that the check needs are missing, for example for lack of permission
   unused,  // the node does not use the thing that the check examines
 };
 
@@ -84,10 +84,10 @@ struct Node {
   Settings settings;
   std::optional<nlohmann::json> status;  // the arbiter's status
   std::string no_status;                 // the reason if there is no status
-  // `scontrol show config`, as Key = value; empty if scontrol does not answer.
+  // `scontrol show config`, as Key = value; empty if there is no scontrol, or it fails, or was not run.
   std::vector<KeyValue> slurm;
   std::string slurm_node;  // the line of `scontrol show node --oneliner`; may be empty
-  std::string no_slurm;    // why `slurm` is empty
+  std::string no_slurm;    // why scontrol gave no configuration; empty if it did, or was not run
 
   // The value of a key in `slurm`; an empty text if the key is missing.
   std::string slurm_value(std::string_view key) const;

@@ -154,8 +154,10 @@ Finding check_arbiter(const Node& node) {
                "spank_sharedgpu.so; then read the arbiter's log");
 }
 
-// Reports why the arbiter would refuse a folder. The arbiter refuses a folder if this folder or a folder
-// above it belongs to neither root nor this user, or is writable by all users without the sticky bit.
+// Reports why an arbiter that this user starts would refuse a folder: this folder or a folder above it
+// belongs to neither root nor the arbiter's user, or is writable by all users without the sticky bit. Does
+// not report that the folder itself has the sticky bit and is writable by all users, though the arbiter
+// refuses this, too.
 void check_folder(const Node& node, const char* key, std::string folder, Troubles& troubles) {
   for (; !folder.empty(); folder.resize(folder.rfind('/'))) {
     const auto facts = node.host.facts(folder);

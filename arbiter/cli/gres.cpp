@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// sharedgpu gres: prints the slurm.conf and gres.conf lines for this host if all its GPUs are shared.
+// sharedgpu gres: prints the lines of slurm.conf and gres.conf that make all GPUs of this host shared.
 
 #include <CLI/CLI.hpp>
 #include <iostream>

@@ -15,8 +15,8 @@ struct LedgerInput {
   std::vector<std::string> files;  // empty: the ledger of this node
 };
 
-// Passes all records to `take`, oldest first. Complains about damaged lines and lost records. Returns the
-// exit status of the command.
+// Passes all records to `take`, oldest first if the files belong to one ledger, otherwise in the order of the
+// files. Complains about damaged lines and lost records. Returns the exit status of the command.
 int read_ledger_input(const LedgerInput& input, const std::function<void(const Record&)>& take);
 
 }  // namespace sharedgpu::cli

@@ -28,10 +28,11 @@ struct NodeStatus {
     Bytes resident;
     std::optional<Bytes> unmanaged;
     double turn = 0;                     // length of turns
-    double handoff = 0;                  // mean duration of a handoff; zero: none measured yet
+    double handoff = 0;                  // mean duration of recent handoffs; zero: there was none yet
     std::vector<std::uint64_t> holders;  // zero: a tenant that the asking user may not see
-    std::vector<std::uint64_t> queue;    // tenants that wait, in the order in which they are served
-    std::optional<double> turn_left;     // none if no tenant waits
+    std::vector<std::uint64_t> queue;    // tenants that wait, in the order in which they are served; zero: as
+                                         // in `holders`
+    std::optional<double> turn_left;     // none if no tenant waits, or no turn has begun
     std::size_t hidden_holders() const {
       return static_cast<std::size_t>(std::count(holders.begin(), holders.end(), 0u));
     }
@@ -56,7 +57,8 @@ struct NodeStatus {
     bool stuck = false;
     double lease_seconds = 0;
     double waited = 0;
-    double moving = 0;  // time in which its memory was evicted and restored
+    double moving = 0;  // total time from each choice of the tenant for a turn to the opening of its gates,
+                        // plus the time in which memory that it was ordered to evict was still on a GPU
     double leaving = 0;
     std::optional<Overdue> overdue;
     std::uint64_t handoffs = 0;

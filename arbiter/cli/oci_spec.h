@@ -33,9 +33,9 @@ JobReach read_reach(const Lookup& lookup, const std::string& library);
 enum class Stated { wins, yields };
 
 // Adds the job's folders and variables to `spec`, and the library to its LD_PRELOAD. Mounts of the
-// configuration stay. If the container is outside of jobs, removes the library from an inherited LD_PRELOAD
-// instead, since the loader would complain about it at each command. Returns an empty string, or the reason
-// why `spec` is left unchanged.
+// configuration stay. If `job.library` is empty, removes the library from an inherited LD_PRELOAD instead,
+// since the loader would complain about it at each command. Returns an empty string, or the reason why `spec`
+// is left unchanged.
 std::string add_job(nlohmann::json& spec, const JobReach& job, Stated stated);
 
 }  // namespace sharedgpu::cli

@@ -44,7 +44,8 @@ class SiteReport {
     double swap_mebibytes = 0;  // MiB evicted plus MiB restored
   };
   const std::map<Who, Sums>& sums() const { return sums_; }
-  // Returns the number of jobs for which neither AdminComment nor the steps have lease times.
+  // Returns the number of counted jobs for which neither AdminComment, SystemComment nor the steps have lease
+  // times.
   std::uint64_t untold() const { return untold_ + (untold_yet_ ? 1 : 0); }
 
  private:

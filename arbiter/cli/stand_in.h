@@ -18,8 +18,8 @@ class StandIn {
   // Returns true if the child has ended. Call every few milliseconds, since this call also detects that the
   // child has stopped.
   bool child_has_ended();
-  // Returns true if the child has ended and a signal asks this process to end, so that the caller should stop
-  // waiting.
+  // Returns true if the child has ended and a signal has asked this process to end, so that the caller should
+  // stop waiting. If the child exited normally, only signals that came later count.
   bool is_to_hurry() const;
   // Waits for the child. Returns the child's exit status, or dies of the signal that ended the child.
   int end();

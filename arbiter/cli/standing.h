@@ -57,7 +57,7 @@ using UserName = std::function<std::string(std::uint32_t uid)>;
 
 Standing standing_of(const NodeStatus& status, const NodeStatus::Tenant& tenant, const UserName& name);
 
-// One to three sentences.
+// One to four sentences.
 std::string sentences(const Standing& standing);
 
 nlohmann::ordered_json json_of(const Standing& standing);

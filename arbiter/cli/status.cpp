@@ -43,7 +43,7 @@ std::string join(const Json& list) {
 }
 
 // Prints "policy credit, turns 7.6 s (swap-overhead), handoffs 0.400 s": the policy, the current length of
-// turns and the rule that set it, and the mean duration of handoffs.
+// turns and the rule that set it, and the mean duration of recent handoffs.
 void print_turns(const Json& gpu) {
   std::printf("  policy %s, turns %.1f s (%s)", gpu.value("policy", "").c_str(),
               gpu.value("quantum_seconds", 0.0), gpu.value("quantum_rule", "").c_str());
@@ -63,7 +63,7 @@ std::string job_of(const Json& status, const Json& process) {
 
 std::string user_of(const Json& process) { return user_name(process.value("uid", 0u)); }
 
-// Prints "unmanaged 48 GiB: pid 4711 (ann, job 12) 48 GiB": memory of processes that are not tenants.
+// Prints "unmanaged 48 GiB: pid 4711 (ann, job 12) 48 GiB": memory of processes without a session on the GPU.
 void print_unmanaged(const Json& status, const Json& gpu) {
   const auto processes = gpu.find("unmanaged");
   if (processes == gpu.end() || processes->empty()) return;

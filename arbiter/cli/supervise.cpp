@@ -3,10 +3,11 @@
 // manager.
 //
 // Restarts the arbiter when it ends, unless it ends by SIGTERM or with exit status 0. The pause before the
-// first restart is kFirstPause. Each further pause is longer, up to kLongestPause. Kills an arbiter that
-// sends no heartbeats. On SIGTERM or SIGINT, sends SIGTERM to the arbiter and ends when the arbiter has
-// ended. Passes SIGHUP on to the arbiter. SIGUSR1 restarts the arbiter; the package sends it after an
-// upgrade, so that the new program runs. A lock in StateDir ensures that only one supervisor runs per host.
+// first restart is kFirstPause. Each further pause is longer, up to kLongestPause. Kills an arbiter that has
+// stopped sending heartbeats. On SIGTERM or SIGINT, sends SIGTERM to the arbiter and ends when the arbiter
+// has ended. Passes SIGHUP on to the arbiter. SIGUSR1 restarts the arbiter; the package sends it after an
+// upgrade, so that the new program runs. A lock in StateDir ensures that only one supervisor runs for each
+// StateDir.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>

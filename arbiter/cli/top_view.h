@@ -35,7 +35,8 @@ struct TopRow {
   const NodeStatus::Tenant* tenant = nullptr;
   std::string user;
   std::string gpus;       // the numbers of the tenant's GPUs
-  std::size_t place = 0;  // position in the queue of a GPU, from 1; zero: the tenant does not wait
+  std::size_t place = 0;  // the highest position in the queues of the tenant's GPUs, from 1; zero: the
+                          // tenant does not wait
   double busy = 0;        // time with a lease divided by the time between the readings, summed over the
                           // tenant's GPUs
   double waiting = 0;     // time of waiting divided by the time between the readings
@@ -89,7 +90,7 @@ class Top {
   bool mine_ = false;
   bool helps_ = false;
   std::size_t first_ = 0;  // index of the first row on the screen
-  std::size_t room_ = 1;   // number of rows on the last screen
+  std::size_t room_ = 1;   // number of rows for which the last screen had room
 };
 
 }  // namespace sharedgpu::cli

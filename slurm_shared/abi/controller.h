@@ -3,7 +3,7 @@
 // restate Slurm's own interface. A comment at each declaration names the releases in which it is valid. No
 // code is copied from Slurm.
 //
-// A job_submit plugin is called with read locks on the configuration, the jobs, the nodes and the partitions.
+// A job_submit plugin is called with locks on the configuration, the jobs, the nodes and the partitions.
 #pragma once
 
 #include <cstddef>
