@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The coordinator of a gang: gives the members of a job that spans nodes their turns at the same time.
 //
-// A turn begins when all members have offered it. Gates open when the memory of all members is resident. So
-// if work of one process on a GPU waits for a submission of another process, the other process can submit. A
-// turn ends when one member asks for its end. Memory moves only after all members have drained.
+// A turn begins when all members have offered it, except members that are still leaving an earlier turn
+// because they wait for others. Gates open when the memory of all members is resident. So if work of one
+// process on a GPU waits for a submission of another process, the other process can submit. A turn ends when
+// one member asks for its end. Memory moves only after all members have drained.
 //
 // If several gangs do not fit together, members offer a turn only to the eldest gang, the one that has waited
 // longest (scheduler/planner.cpp). No gate of a gang opens before the gang is in the running sets of all its
@@ -51,7 +52,7 @@ class GangCoordinator {
   // turns without orders.
   void set_apart(bool apart, Nanoseconds now);
 
-  // Call when all nodes of the job have reported or have been given up. After this call, the coordinator
+  // Call when all nodes of the job have reported, or when the gang is apart. After this call, the coordinator
   // gives orders.
   void begin_orders(Nanoseconds now);
   bool gives_orders() const { return gives_orders_; }

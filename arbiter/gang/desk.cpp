@@ -6,8 +6,8 @@
 namespace sharedgpu {
 namespace {
 
-constexpr std::size_t kMostAsked = 64;  // maximum number of nodes of a gang that are asked at once; GangDesk
-                                        // asks ten times a second
+constexpr std::size_t kMostAsked = 64;  // maximum number of nodes of a gang that are asked at once; further
+                                        // nodes are asked GangTimes::repeat later
 
 }  // namespace
 

@@ -8,11 +8,12 @@
 // report with an order, and sends a changed order at once. If an order is lost, the answer to the member's
 // next report repeats it.
 //
-// A gang gets its first order when all of its nodes have reported. A new gang also waits for processes on all
-// nodes, for at most GangTimes::gathering. While a node is silent, the gang begins no turn. After a long
-// silence GangDesk gives the node up, and sooner if no message about any job has come from the node lately. A
-// gang with such a node is apart: until all nodes report again, each node gives the gang's tenant turns
-// without orders. All nodes give the jobs that are apart their turns in the same order.
+// A gang gets its first order when all of its nodes have reported, or when it comes apart (see below). A new
+// gang also waits for processes on all nodes, for at most GangTimes::gathering. While a node is silent, the
+// gang begins no turn. After a long silence GangDesk gives the node up, and sooner if no message about any
+// job has come from the node lately. A gang with such a node is apart: until all nodes report again, each
+// node gives the gang's tenant turns without orders. All nodes give the jobs that are apart their turns in
+// the same order.
 //
 // Pure: no socket, clock or thread. One thread at a time.
 #pragma once
@@ -73,8 +74,8 @@ class GangDesk {
   std::vector<Sent> take_messages() { return std::exchange(messages_, {}); }
   // Returns jobs with unknown or silent nodes. The caller asks Slurm for the nodes of these jobs.
   std::vector<Run> take_unlisted() { return std::exchange(unlisted_, {}); }
-  // Returns the nodes that have become silent since the last call, and nodes that have not answered since the
-  // gang began.
+  // Returns the gangs with nodes that have become silent since the last call. A node that has never reported
+  // counts as silent after the time GangTimes::never.
   std::vector<Silent> take_silent() { return std::exchange(silent_, {}); }
   // Returns the gangs that have come apart since the last call.
   std::vector<Apart> take_apart() { return std::exchange(apart_, {}); }
@@ -94,7 +95,7 @@ class GangDesk {
     Nanoseconds ask_at{};
     NewestMessage newest;
     std::optional<GangOrder> sent;
-    bool owed = false;     // the node's last report has no answer yet
+    bool owed = false;     // the node's last report needs an answer and has none yet
     bool delayed = false;  // a message to the node waits, because the pause after the last message is not
                            // over
     Nanoseconds sent_at = kLongAgo;
@@ -106,7 +107,7 @@ class GangDesk {
     std::map<std::string, Member> members;  // by node name
     unsigned last_number = 0;
     bool is_new = true;     // no member has received an order from an earlier coordinator
-    bool gathered = false;  // the wait for processes on nodes that have none is over
+    bool gathered = false;  // the time GangTimes::gathering has passed since the gang began
     bool apart = false;
     bool is_listed = false;  // Slurm has named the job's nodes
     bool is_told = false;    // take_silent() has reported that Slurm has not named all nodes of the job

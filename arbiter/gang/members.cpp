@@ -141,8 +141,9 @@ void GangMembers::advance_line(Nanoseconds now) {
 }
 
 // Returns nullopt if the job may not begin yet; otherwise the time at which Slurm started the job, or zero if
-// this time is unknown. A job that had work on the GPU may continue. If Slurm does not answer for long, or
-// does not list the job, the job may begin, and Gangs::goes_before() orders such jobs by number.
+// the job begins without waiting for its place in the line. A job that had work on the GPU may continue. If
+// Slurm does not answer for long, or does not list the job, the job may begin, and Gangs::goes_before()
+// orders such jobs by number.
 std::optional<Nanoseconds> GangMembers::place_in_line(const Row& row, Nanoseconds now) const {
   const auto started =
       line_.may_begin(row.job.number, row.apart_since, [this](std::uint32_t job) { return has_passed(job); });

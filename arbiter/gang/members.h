@@ -29,7 +29,7 @@ namespace sharedgpu {
 
 struct GangTimes {
   Nanoseconds repeat = std::chrono::milliseconds(100);  // pause before an unanswered report is repeated
-  Nanoseconds heartbeat = std::chrono::seconds(1);      // pause before an answered report is repeated
+  Nanoseconds heartbeat = std::chrono::seconds(1);      // pause before any other report is repeated
   // Least time between two messages of a gang to one node, except answers to questions. This pause bounds the
   // number of messages if processes change their state all the time.
   Nanoseconds pause = std::chrono::milliseconds(10);
@@ -42,11 +42,12 @@ struct GangTimes {
   // each other. If the node is really gone, Slurm ends the job within minutes.
   Nanoseconds gone = std::chrono::hours(1);
   Nanoseconds recent = std::chrono::hours(1);  // a message that is older did not come "lately"
-  // The time for which a new gang waits for processes on nodes that have none. The processes of a job usually
-  // all come within this time. A longer wait would delay jobs whose steps use only some of their nodes.
+  // The maximum time for which a new gang waits for processes on nodes that have none. The processes of a job
+  // usually all come within this time. A longer wait would delay jobs whose steps use only some of their
+  // nodes.
   Nanoseconds gathering = std::chrono::seconds(2);
-  // If a job has had no order for this time, the user may have named a wrong node as the coordinator's node.
-  // Slurm is then asked for the job's first node.
+  // If a job has had no order yet at this time after its first report, the user may have named a wrong node
+  // as the coordinator's node. Slurm is then asked for the job's first node.
   Nanoseconds doubt = std::chrono::seconds(3);
   // Pause between two questions to Slurm for a job's nodes, after Slurm has answered once.
   Nanoseconds listing = std::chrono::minutes(1);
@@ -55,7 +56,9 @@ struct GangTimes {
   // At this time after a job's first report, Slurm's list has all jobs that started in the same second as the
   // job.
   Nanoseconds started = std::chrono::seconds(2);
-  Nanoseconds unlisted = std::chrono::minutes(5);  // a job that is apart waits this long for Slurm's list
+  // A job that is apart waits this long for Slurm to list it. A new gang waits this long for the names of its
+  // nodes.
+  Nanoseconds unlisted = std::chrono::minutes(5);
 };
 
 inline constexpr Nanoseconds kLongAgo = Nanoseconds::min() / 2;
@@ -112,11 +115,11 @@ class GangMembers {
   // The messages to send, and the orders for the core. Each message and each order is returned once.
   std::vector<Sent> take_messages() { return std::exchange(messages_, {}); }
   std::vector<GangOrdered> take_orders() { return std::exchange(orders_, {}); }
-  // Returns tenants whose gangs have gained or lost contact since the last call, and tenants whose
-  // coordinator has not answered since the first report.
+  // Returns tenants whose `contact` has changed since the last call. Returns a tenant once, too, if its
+  // coordinator has not answered in the time GangTimes::never.
   std::vector<TenantId> take_changes() { return std::exchange(changes_, {}); }
-  // Returns jobs whose coordinators give no orders. The user may have named a wrong node, so the caller asks
-  // Slurm for the nodes of these jobs.
+  // Returns jobs whose coordinators have given no order in the time GangTimes::doubt; each job once. The user
+  // may have named a wrong node, so the caller asks Slurm for the nodes of these jobs.
   std::vector<Run> take_doubtful() { return std::exchange(doubtful_, {}); }
   // Returns the time of the question if the caller should ask Slurm for the jobs on this node; otherwise
   // nullopt.
@@ -130,11 +133,12 @@ class GangMembers {
     GangReport report;
     Nanoseconds reported{};       // when the core made the report
     Nanoseconds heard{};          // when the coordinator's last message came; before its first message: when
-                                  // the core made the first report
+                                  // the core made the first report, or the last correct() or excuse()
     Nanoseconds due{};            // when to send the next message
     Nanoseconds sent = kLongAgo;  // when the last message was sent
     Nanoseconds sought_since{};
-    Nanoseconds apart_since{};  // if the gang is apart: when it came apart
+    Nanoseconds apart_since{};  // if the gang is apart: when it came apart, but at least GangTimes::started
+                                // after the first report
     bool began = false;         // the tenant had work on the GPU when the coordinator was given up
     Nanoseconds started{};      // if the tenant has turns without orders: when Slurm started the job; zero:
                                 // unknown

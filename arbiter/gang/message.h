@@ -37,8 +37,8 @@ struct GangMessage {
   std::uint32_t job = 0;
   std::uint64_t run = 0;     // how often the job was requeued; each run is a gang of its own
   std::uint64_t life = 0;    // a random number that the sender's arbiter draws at each start; never zero
-  std::uint64_t number = 0;  // counts the messages that the sender has sent since the start of its arbiter
-  std::uint64_t reader = 0;  // in an answer to a report: the `life` of the report's sender
+  std::uint64_t number = 0;  // counts the messages that the sender (GangMembers or GangDesk) has written
+  std::uint64_t reader = 0;  // in an order or a GangPatience: the `life` of the last report's sender
   std::uint32_t nodes = 0;   // in a report: number of nodes of the job
   bool is_new = false;       // in a report: this member cannot have an order from an earlier coordinator
   std::variant<GangReport, GangOrder, GangPatience, GangQuestion> what;

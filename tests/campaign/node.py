@@ -83,7 +83,7 @@ class Node:
                                             stderr=log, stdin=subprocess.DEVNULL)
 
     def answers(self, seconds=30):
-        """Waits until the arbiter answers."""
+        """Waits until the arbiter answers. Returns False if it does not answer within `seconds`."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if self.status() is not None:

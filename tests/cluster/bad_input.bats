@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # Mistakes in the configuration. Each mistake causes a message that names the file, line or option of the mistake, and
-# no job fails. Every test has its own cluster.
+# no job fails. Each test that needs a cluster has its own.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs

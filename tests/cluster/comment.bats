@@ -71,7 +71,7 @@ tenant_holds() { ! has_no_tenant "$1"; }
 # sources, jobstats itself reads the data, too.
 jobstats_writes() { # NODE
   python3 -c 'import base64, gzip, json, sys
-# The base64 text must end in padding; otherwise appended text would be a part of the data.
+# The base64 text has no padding, so text that is appended to it would be a part of the data.
 for n in range(3):
   node = {"total_time": 1.5, "cpus": 1, "total_memory": 1, "used_memory": 1, "x": "y" * n}
   data = {"nodes": {sys.argv[1]: node}, "total_time": 9, "gpus": 1}

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The death of a process must not affect other jobs: in each test, the other job ends with the right result.
+# The death of a process must not affect other jobs: in each test with two jobs, the other job ends with the right
+# result.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs

@@ -91,7 +91,7 @@ has_completed() { [[ $(completed_of "$1") == "$2" ]]; }
   [[ $(scontrol show job "$job") == *ExitCode=7:0* ]]
 }
 
-@test "more units than a node has wait or are refused with Slurm's own message" {
+@test "more units than a node has are refused with Slurm's own message" {
   run sbatch --gres=sharedgpu:9 --wrap true
   [ "$status" -ne 0 ]
   [[ $output == *"Requested node configuration is not available"* ]]

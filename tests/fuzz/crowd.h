@@ -46,7 +46,8 @@ struct Peer {
   RunToken token;
 };
 
-// Lines for the settings file. None of these settings changes how the arbiter serves a well-behaved tenant.
+// Lines for SetLines messages; some are invalid. With each of these lines, the arbiter must still serve a
+// well-behaved tenant.
 inline constexpr const char* kLines[] = {"Quantum=2s",
                                          "Policy=elastic",
                                          "Policy=round-robin",

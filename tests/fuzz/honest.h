@@ -38,7 +38,7 @@ class Honest : private simulation::Process {
   // tenant as a new tenant, or refuse it.
   void be_forgotten() { is_forgotten_ = true; }
   bool is_forgotten() const { return is_forgotten_; }
-  // Allocates so much memory that the tenant has to take turns with other tenants.
+  // Allocates so much memory that the tenant may have to take turns with other tenants.
   void settle() { grow(mebibytes(400)); }
   // Reads the messages of the arbiter, and obeys.
   void listen() {
@@ -88,7 +88,7 @@ class Honest : private simulation::Process {
     for (int tries = 0; answered_ != requests_; ++tries) {
       require(tries < 600, "an honest session waits for memory for ever");
       wait(1s);
-      if (channel_) continue;  // if the connection was lost, the query is repeated
+      if (channel_) continue;  // if the connection was lost, the request is sent again
       come();
       say(Usage{.request = requests_, .use = session_->use, .stuck = 0});
     }

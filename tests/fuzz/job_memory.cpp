@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Uses arbitrary requests for units and memory. The job must get at least its own request, in a size that
-// Slurm can store. Subtracting the memory of the job's units must yield the job's own request again.
+// Uses arbitrary requests for units and memory. The sum must have a size that Slurm can store. It must be at
+// least the job's own request, unless partitions have limits. With one partition at most, subtracting the
+// memory of the job's units must yield the job's own request again.
 #include "job_submit/memory.h"
 
 #include "input.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens arbitrary files as a lease page. A file may be mapped only if it has the size and the magic number of
-// a lease page, and seals that keep its size.
+// Opens arbitrary files as a lease page. A file may be mapped only if it has the size, the magic number and
+// the version of a lease page, and seals that keep its size.
 #include "protocol/lease_page.h"
 
 #include <fcntl.h>

@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::string line = format_record(record);
     line.pop_back();
     if (!parse_record(line)) std::abort();
-    // Skips times so late that a sum of lease times would overflow: no real clock shows such times.
+    // Skips times after the first hour: the sum of lease times must not overflow.
     if (record.at > std::chrono::hours(1)) return;
     if (const auto* step = std::get_if<StepTimeRecord>(&record.what); step && step->time > record.at) return;
     if (const auto* gpu = std::get_if<GpuTimeRecord>(&record.what); gpu && gpu->time > record.at) return;

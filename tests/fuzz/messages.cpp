@@ -11,7 +11,8 @@ using namespace sharedgpu;
 using fuzz::Input;
 using fuzz::require;
 
-// Returns an order number for a message, mostly the number of the last order to the session.
+// Returns an order number for a message: the number of the last order to the session, or sometimes one less;
+// 0 if there is no such session.
 std::uint64_t order_of(const Core& core, SessionId id, Input& in) {
   const auto session = core.session(id);
   return !session ? 0 : session->order - (in.byte() % 8 == 0);

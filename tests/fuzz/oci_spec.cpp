@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Edits arbitrary text as the configuration of a container. For any text, the edit must end, and must leave
-// the parts that it does not understand unchanged. A second edit must add nothing. The search for files that
-// prevent a mount must end, too.
+// Edits arbitrary text as the configuration of a container. For any text, the edit must end. If it fails, it
+// must leave the configuration unchanged. A second edit must add nothing. The search for files that prevent a
+// mount must end, too.
 #include "arbiter/cli/oci_spec.h"
 
 #include <nlohmann/json.hpp>

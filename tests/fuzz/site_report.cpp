@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses arbitrary text as the output of sacct. The report must not have more jobs than the text has lines,
-// and no negative times.
+// Parses arbitrary text as the output of sacct. The report must not count more jobs than twice the number of
+// lines that it accepts.
 #include "arbiter/cli/site_report.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses arbitrary text as Slurm's list of TRES counts. A count that is found in the text must also be found
-// if another list is appended.
+// Parses arbitrary text as Slurm's list of TRES counts. A count must be found in front of the text. It must
+// also be found behind the text if the text has no count with the same id.
 #include "accounting/usage_writer.h"
 #include "input.h"
 

@@ -213,7 +213,7 @@ spoil() {
 }
 
 # enroot_hook COMMAND...: runs enroot's hook by the command. The container's environment has LINES_OF_USER, too. MOUNTS
-# and ENVIRON are the files that the hook has written.
+# and ENVIRON are the contents of the files that the hook has written.
 enroot_hook() {
   printf '%s\n' PATH=/bin "LD_PRELOAD=/missing/libsharedgpu.so:/lib/mine.so" "${LINES_OF_USER[@]}" >"$DIR/environ"
   : >"$DIR/mounts"

@@ -7,7 +7,7 @@ load helpers
 CONNECTIONS=1000
 MIB=$((1 << 20))
 
-# flood KIND: runs a flood beside tenants that take turns, as another user if the test runs as root.
+# flood KIND: starts a flood, as another user if the test runs as root, and waits until it has begun.
 flood() {
   local user=()
   ((UID != 0)) || user=(setpriv --reuid 4321 --regid 4321 --clear-groups)

@@ -46,8 +46,8 @@ run_arbiter() {
   until_true 30 timeout 10 "$SHAREDGPU" status >/dev/null
 }
 
-# own_group MIB: makes a memory cgroup with a limit of MIB below this test's own cgroup. GROUP is the new cgroup's
-# folder.
+# own_group MIB: makes a memory cgroup with a limit of MIB, below this test's own cgroup (version 1) or the topmost
+# cgroup (version 2). GROUP is the new cgroup's folder.
 own_group() {
   local above limit
   above=/sys/fs/cgroup/memory$(sed -n 's/^[0-9]*:\(.*,\)\?memory\(,.*\)\?://p' /proc/self/cgroup) limit=memory.limit_in_bytes
@@ -60,7 +60,8 @@ own_group() {
   echo $(($1 << 20)) >"$GROUP/$limit" || skip "no limit can be set to a memory cgroup here"
 }
 
-# until_true SECONDS COMMAND...: repeats the command until it succeeds; after SECONDS it fails and prints all output.
+# until_true SECONDS COMMAND...: repeats the command until it succeeds. After SECONDS it fails and prints the ends of
+# all outputs.
 until_true() {
   local end=$((SECONDS + $1))
   shift
@@ -137,7 +138,7 @@ all_succeed() {
   for name in "$@"; do succeeds "$name"; done
 }
 
-# progresses NAME: succeeds if the program has printed its first line.
+# progresses NAME: waits until the program has printed something, for a minute at most.
 progresses() { until_true 60 test -s "$DIR/$1.out"; }
 
 info() { "$BUILD/tests/simgpu/simgpu-info" "$SIMGPU_STATE"; }

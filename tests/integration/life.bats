@@ -81,7 +81,7 @@ sharedgpu: the arbiter keeps the settings that it has" ]]
   grep -q "LogFile /proc/none" "$DIR/log/file"
 }
 
-@test "supervise passes SIGHUP on, and a hung event loop misses its beats" {
+@test "supervise passes SIGHUP and SIGTERM on to the arbiter" {
   mkdir -p "$DIR/state"
   printf '%s\n' "Socket=$SHAREDGPU_SOCKET" "StateDir=$DIR/state" "LogFile=$DIR/arbiter.log" >"$DIR/conf"
   "$SHAREDGPU" supervise --config "$DIR/conf" >"$DIR/supervise.err" 2>&1 3>&- &
@@ -111,7 +111,7 @@ healthcheck() {
     timeout 20 "$BATS_TEST_DIRNAME/../../etc/sharedgpu-healthcheck" --config "$DIR/conf" "$@"
 }
 
-@test "the health check drains no node while the arbiter restarts, drains one without an arbiter, and resumes it" {
+@test "the health check drains no node while the arbiter restarts, and drains one without an arbiter once" {
   slurm_stand_in IDLE none
   start_arbiter
   run healthcheck --drain

@@ -10,7 +10,7 @@ contend() {
   progresses rival
 }
 
-# Both tenants had turns, and memory moved between the turns.
+# Succeeds if memory has moved in both directions, and each tenant that still exists has held a lease.
 took_turns() {
   (($(gpu copied_out) > 0 && $(gpu copied_in) > 0))
   json_is 'all(t["lease_seconds"] > 0 for t in s["tenants"])' True

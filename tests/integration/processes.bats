@@ -23,7 +23,7 @@ nothing_left() {
 
 root_only() { [[ $(id -u) == 0 ]] || skip "only root may become another user"; }
 
-# open_to_all: lets every user reach the arbiter and the GPU of the test.
+# open_to_all: lets every user enter the test's folder, which has the arbiter's socket.
 open_to_all() { chmod 0755 "$DIR"; }
 
 state_of() { json "[t['state'] for t in s['tenants'] if ${PIDS[$1]} in t['pids']][0]"; }

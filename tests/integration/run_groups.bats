@@ -40,7 +40,7 @@ no_groups() { [[ -z $(run_groups) ]]; }
 # limit GROUP: prints the limit of a group, from the file of version 1 or of version 2.
 limit() { cat "$1"/memory.limit_in_bytes 2>/dev/null || cat "$1"/memory.max; }
 oom_kills() { sed -n 's/^oom_kill //p' "$1"/memory.{oom_control,events} 2>/dev/null; }
-# recorded N: prints the highest use of run N in the ledger.
+# recorded N: prints the highest use of host memory of run N in the ledger.
 recorded() { awk -v tenant="$1" '$3 == "used" && $4 == tenant && $5 == 0 && $6 == 0 { host = $15 } END { print host }' "$DIR/state/ledger"; }
 evicted() { json_is "[t['resident_bytes'] for t in s['tenants'] if t['name'] == '$1']" '[0]'; }
 named() { json "[t['name'] for t in s['tenants'] if ${PIDS[$1]} in t['pids']][0]"; }

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Checks that the PTX of the library's kernel compiles for every GPU that this ptxas knows.
+# Checks that the PTX of the library's kernel compiles for every architecture of the list below that this
+# ptxas knows.
 #   check_ptx.sh PROGRAM      PROGRAM prints the PTX
 # Exit status 77: there is no ptxas.
 set -eu

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Checks the costs of loading the library into a program, counted and not timed: relocations, names to look up,
-# initialisers, thread-local storage, written pages. Each bound is the count at the time of the measurements in
+# Checks the costs of loading the library into a program, counted and not timed: relocations, names to look up, bytes
+# of thread-local storage, pages of data. Each bound is the count at the time of the measurements in
 # docs/benchmarks.md, plus a margin.
 #   check_startup.sh LIBRARY
 set -eu

@@ -30,7 +30,7 @@ stand_in() {
   printf '%s\n' '#!/bin/sh' "$@" | host sh -c "mkdir -p \$(dirname $path) && cat >$path && chmod +x $path"
 }
 
-# The services that the packages' scripts start, stop and restart are in /shared/services.
+# The services that the packages' scripts start, stop and restart are listed in /shared/services.
 service_manager() {
   host mkdir -p /run/systemd/system
   stand_in /usr/bin/systemctl 'echo "$*" >>/shared/services'

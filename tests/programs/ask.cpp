@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks the arbiter for its status every 50 ms, on a new connection each time, and prints how many
-// microseconds each round trip took. Exit status 1 if a query was not answered.
+// Asks the arbiter for its status again and again, on a new connection each time, with pauses of 50 ms.
+// Prints how many microseconds each round trip took. Exit status 1 if a query was not answered.
 #include <chrono>
 #include <cstdio>
 #include <string>

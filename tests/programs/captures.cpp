@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Begins stream captures, invalidates or abandons them in every possible way, and then continues to work, for
-// ever or for a given time.
+// Begins stream captures, invalidates or abandons them in several ways, and then continues to work for a
+// given time.
 #include <chrono>
 #include <cstdio>
 #include <thread>

@@ -70,7 +70,7 @@ bool take(Bytes size) {
 
 // Answers each Revoke at once with Released, and requests the lease again. With `stuck`, does not request the
 // lease again, and answers each Evict with a report that it has no host memory for evictions. With host
-// memory in `use`, repeats its report every second.
+// memory in `use`, repeats its report after each second without a message.
 void obey(Channel& channel, const MemoryUse& use, bool stuck) {
   for (;;) {
     pollfd readable = {.fd = channel.fd(), .events = POLLIN, .revents = 0};

@@ -276,7 +276,7 @@ void ended_beside_waiting_work(End end_primary) {
 // Blocks that one thread allocates and another thread frees. All bytes of a block have the same value.
 class HandedOver {
  public:
-  // Waits while there are many blocks.
+  // Waits while there are 30 blocks.
   void add(CUdeviceptr memory, unsigned char byte) {
     std::unique_lock lock(mutex_);
     fewer_.wait(lock, [&] { return blocks_.size() < 30; });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Creates several contexts at once, by every call that creates a context, each in its own thread. Destroys
+// Creates several contexts at once, by three calls that create a context, each in its own thread. Destroys
 // some contexts that have memory, while the other contexts work.
 #include <atomic>
 #include <cstdio>

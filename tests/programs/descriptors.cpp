@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Works without free descriptors: closes all descriptors but the driver's, fills the table with its own files
-// and continues, or starts without a free descriptor. The library must not write into the files of this
-// program.
+// Works with few free descriptors: closes all descriptors but the driver's, fills the table with its own
+// files and continues, or starts with a full table. Or closes the library's sockets and stops, or executes
+// another program. The library must not write into the files of this program.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>

@@ -2,8 +2,8 @@
 // A hostile user: hundreds of connections to the arbiter, each of which sends as many messages as the
 // connection accepts. Without CUDA.
 //
-// Prints a line when all of its connections have been made once. Prints a line with its counts at the end, or
-// when SIGTERM ends it. Exit status 0, even if the arbiter refuses everything.
+// Prints a line when it has tried to make each of its connections once. Prints a line with its counts at the
+// end, or when SIGTERM ends it. Exit status 0, even if the arbiter refuses everything.
 #include <fcntl.h>
 #include <sys/resource.h>
 

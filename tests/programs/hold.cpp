@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fills device memory with a pattern, changes all of it again and again, and verifies every byte at the end.
+// Fills device memory with a pattern, changes all of it again and again. With --verify, verifies every byte
+// at the end.
 #include <unistd.h>
 
 #include <algorithm>

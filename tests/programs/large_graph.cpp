@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches one graph whose buffers are together maybe larger than the GPU. Its kernels multiply each buffer
-// with its neighbour, one buffer after the other. Half of the kernels are in child graphs. The graph also has
-// kernels that count its launches, a memset, a copy, an empty node and perhaps memory of its own. Nodes may
-// be updated between the launches, and several threads may launch the graph at the same time. Verifies every
-// word.
+// with its neighbour, one buffer after the other. About half of these kernels are in child graphs. The graph
+// also has kernels that count its launches, a memset, a copy, an empty node and perhaps memory of its own.
+// Nodes may be updated between the launches, and several threads may launch the graph at the same time.
+// Verifies every word.
 #include <array>
 #include <atomic>
 #include <chrono>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Uses libcuda.so.1 as a plug-in does: opens it in a thread, uses it through dlsym, closes it, opens it
-// again. With --resolver, this program looks up only cuGetProcAddress by dlsym, and all other functions by
-// cuGetProcAddress, as the CUDA runtime does. This program is not linked with libcuda.so.1.
+// Uses libcuda.so.1 as a plug-in does: opens it, uses it through dlsym, closes it, and opens it again, in the
+// main thread and in a new thread alternately. With --resolver, this program looks up only cuGetProcAddress
+// by dlsym, and all other functions by cuGetProcAddress, as the CUDA runtime does. This program is not linked
+// with libcuda.so.1.
 #include <dlfcn.h>
 
 #include <cstdint>

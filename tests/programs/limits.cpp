@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs under limits: no thread can be created during cuInit, or no address space is left while other tenants
-// want the GPU.
+// Runs under limits: no thread can be created during cuInit, or only 8 MiB of address space are left while
+// other tenants want the GPU.
 #include <sys/resource.h>
 #include <unistd.h>
 

@@ -3,8 +3,8 @@
 // to time, pretends to work for a moment, and obeys the arbiter.
 //
 // Runs within `sharedgpu run`. Each session prints `attached` and the microseconds from connect() to
-// Attached, and prints `turns` and their number before it ends. Exit status 1 if the arbiter stopped serving
-// a session.
+// Attached, and prints `turns` and their number before it ends. Exit status 1 if the arbiter did not serve a
+// session, or stopped serving it.
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>

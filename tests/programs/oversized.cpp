@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Works on many buffers, together maybe larger than the GPU. In each iteration, kernels change all buffers in
-// the same order. There are three kinds of kernels: one streams through a buffer, one multiplies a buffer
-// with its neighbour and reads the neighbour again and again, and one finds its buffers through a table of
-// pointers in device memory. Verifies every word.
+// the same order. The option --kind chooses the kernel: it streams through a buffer, multiplies a buffer with
+// its neighbour and reads the neighbour again and again, or finds its buffers through a table of pointers in
+// device memory. Verifies every word.
 #include <chrono>
 #include <cstdio>
 #include <thread>

@@ -36,7 +36,7 @@ int status_of(Work work) {
 
 // Calls cuInit, and makes the primary context of device 0 current.
 CUcontext start();
-// Makes `context` current in another thread.
+// Makes `context` current in the calling thread.
 void use(CUcontext context);
 // Creates a non-blocking stream in the current context. The caller may destroy it.
 CUstream new_stream();
@@ -66,7 +66,8 @@ class Buffer {
   void fill(CUstream stream);
   void step(std::uint64_t iteration, CUstream stream);
   // Compares the memory with the expected result of the iterations 0 to `steps` - 1: every word on the host,
-  // and the checksum that a kernel computes. Prints differences to stderr.
+  // and the checksum that a kernel computes. Prints the first wrong word and the number of wrong words to
+  // stderr.
   bool verify(std::uint64_t steps, CUstream stream) const;
   void free();
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many threads with their own streams work on parts of one device's memory. Some threads capture their work,
-// and some use events across streams. At the end, every part is verified.
+// Many threads with their own streams work on parts of one device's memory. Each thread has two streams,
+// which wait for each other by events. At the end, every part is verified.
 #include <atomic>
 #include <cstdio>
 #include <thread>

@@ -113,11 +113,13 @@ class AddressSpace {
 
   void forbid_conflicts() { conflicts_forbidden_ = true; }
   // Announces the ranges of work that is only queued. If one of them is unmapped before retire(), this use is
-  // torn. Returns null unless conflicts are forbidden: a real GPU does not check memory before the work runs.
+  // torn. Returns null if there are no ranges, or unless conflicts are forbidden: a real GPU does not check
+  // memory before the work runs.
   UsePtr queue(std::vector<Range> ranges);
   bool torn(const UsePtr& queued) const;
   void retire(const UsePtr& queued);
-  // Returns null if one of the ranges is not accessible. Do not pass pageable host memory.
+  // Returns null if one of the ranges is not accessible, or conflicts with another use. Do not pass pageable
+  // host memory.
   UsePtr begin_use(const std::vector<Range>& ranges);
   // Adds a range that becomes known only while the kernel runs.
   bool extend(const UsePtr& use, const Range& range);

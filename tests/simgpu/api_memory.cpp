@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::size_t kPitch = 512;
 
-// The allocation of this process that `at` lies in, in the heap of any context or in any pool.
+// The allocation of this process that `at` lies in: of a context's heap, of a pool, or managed memory.
+// Otherwise the mapping that `at` lies in.
 std::optional<Range> find_allocation(Address at) {
   Driver& d = driver();
   std::optional<Range> found;

@@ -49,7 +49,7 @@ struct Gpu {
 
 struct Driver {
   Settings settings;
-  std::vector<std::unique_ptr<Gpu>> gpus;  // the GPUs that CUDA_VISIBLE_DEVICES makes visible
+  std::vector<std::unique_ptr<Gpu>> gpus;  // the visible GPUs (CUDA_VISIBLE_DEVICES), without lost ones
   AddressSpace* space = nullptr;
   GraphMemory* graph_memory = nullptr;
   std::shared_ptr<PhysicalStore> host_store;  // host memory that cuMemCreate creates
@@ -113,8 +113,8 @@ void initialize();
 enum class Needs {
   nothing,
   init,     // cuInit was called
-  device,   // also checks that the device is not lost
-  context,  // also checks that a context is current, without a sticky error
+  device,   // also checks that the current context's device is not lost, and that there is no sticky error
+  context,  // also checks that a context is current
 };
 // Counts the call, injects faults and checks the conditions of the call. Throws Error.
 void enter(const char* name, Needs needs);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// This file does not include cuda.h, since the macros in cuda.h would rename half of the functions in the
+// This file does not include cuda.h, since the macros in cuda.h would rename many of the functions in the
 // table. The functions are declared by name only. The declarations are weak, since the simulator lacks
 // functions that the installed CUDA headers do not declare.
 #include "tests/simgpu/exports.h"

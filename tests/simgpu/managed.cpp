@@ -66,7 +66,8 @@ std::optional<Range> Managed::find(Address at) {
   return Range{block->first, block->second.size};
 }
 
-// Returns the pages of the range; an empty list if the range is not in one allocation.
+// Returns the pages of the range; an empty list if the range does not begin in an allocation. Pages beyond
+// the allocation are left out.
 std::vector<Managed::Page*> Managed::pages_of(const Range& range) {
   std::vector<Page*> pages;
   const auto block = block_at(range.begin);

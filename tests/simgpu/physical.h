@@ -47,7 +47,7 @@ class Physical {
   // A descriptor of the piece for other processes; the caller closes it.
   int share();
   SharedPiece name() const;
-  bool exportable = false;  // was made for cuMemExportToShareableHandle
+  bool exportable = false;  // cuMemExportToShareableHandle may export the piece
 
  private:
   std::shared_ptr<PhysicalStore> store_;  // null if the piece is imported

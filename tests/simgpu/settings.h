@@ -30,18 +30,19 @@ struct Settings {
   bool concurrent_managed = true;  // the GPU and the program may use managed memory at the same time
   Bytes memory = gibibytes(1);
   Bytes context = mebibytes(16);
-  double pcie = 12e9;             // bytes per second and direction; 0: copies take no modelled time
-  double bandwidth = 200e9;       // bytes per second of device memory; 0: no modelled time
-  Nanoseconds launch{5000};       // least duration of a kernel
-  double slowdown = 1;            // multiplies every modelled time
-  bool forbid_conflicts = false;  // work fails if it uses memory that other work writes at the same time
+  double pcie = 12e9;        // bytes per second and direction; 0: copies take no modelled time
+  double bandwidth = 200e9;  // bytes per second of device memory; 0: no modelled time
+  Nanoseconds launch{5000};  // a kernel takes this time in addition to its accesses to memory
+  double slowdown = 1;       // multiplies every modelled time
+  // Work fails if it uses memory that other work uses at the same time, and one of the two writes.
+  bool forbid_conflicts = false;
   bool verbose = false;
   bool nvml_events = true;  // NVML reports errors by events
   std::vector<CallFault> call_faults;
   std::uint64_t allocation_fault = 0;  // the n-th allocation finds no memory; 0: none
   std::uint64_t launch_fault = 0;      // the n-th launch fails on the device; 0: none
-  std::uint64_t lost_after = 0;        // the device is lost after n calls; 0: never
-  std::string lost_file;               // the device is lost once this file exists; empty: never
+  std::uint64_t lost_after = 0;        // the process loses all devices after n calls; 0: never
+  std::string lost_file;               // the process loses all devices once this file exists; empty: never
 };
 
 // Reads the environment. On failure returns false and `problem` names the variable and the value.

@@ -51,7 +51,7 @@ struct Report {
 struct DeviceView {
   Bytes total;
   Bytes used;
-  Bytes peak;  // maximum of used bytes
+  Bytes peak;  // maximum of used bytes since the last reset_peak()
   std::uint64_t kernels = 0;
   Bytes copied_in;
   Bytes copied_out;
@@ -92,7 +92,8 @@ class SharedDevice {
   // for all holders. Returns false if there are too many pieces.
   bool share(const SharedPiece& piece, Bytes size);
   // Adds a reference of this process to the piece. If no other process has a reference any more, the piece is
-  // charged again; returns false if the device has no memory left for it.
+  // charged again; returns false if the device has too little memory left for it, or if there are too many
+  // pieces.
   bool hold(const SharedPiece& piece, Bytes size);
   // Returns true if any process holds the piece.
   bool is_held(const SharedPiece& piece);

@@ -41,7 +41,7 @@ CUresult run(const Task& task, Context& context) {
   return result == CUDA_SUCCESS && space.torn(task.queued) ? CUDA_ERROR_ILLEGAL_ADDRESS : result;
 }
 
-// Runs the stream's tasks until it is closed.
+// Runs the stream's tasks until the stream is closed and its queue is empty.
 void work_off(StreamPtr stream) {
   prctl(PR_SET_NAME, "simgpu-stream");
   prctl(PR_SET_TIMERSLACK, 1);

@@ -130,7 +130,7 @@ void fail_process(CUresult error);
 TaskPtr submit(const StreamPtr& stream, Work work);
 // Waits for the task. A null task is already done. Returns the sticky error.
 CUresult wait(const TaskPtr& task);
-// The newest task of every stream of the context.
+// The newest task of each stream of the context that has unfinished work.
 std::vector<TaskPtr> newest_tasks(Context& context);
 CUresult synchronize(Context& context);
 
@@ -140,11 +140,11 @@ void wait_event(const StreamPtr& stream, Event& event);
 void begin_capture(const StreamPtr& stream, CUstreamCaptureMode mode);
 std::shared_ptr<Graph> end_capture(const StreamPtr& stream);
 bool capturing(const Stream& stream);
-// Ends the stream. Call this with the lock held. Ends a capture that began on the stream, and invalidates any
-// other capture that the stream is part of.
+// Call this when the stream ends, with the lock held. Invalidates the capture that the stream is part of, if
+// there is one, and ends the capture if it began on the stream.
 void leave_capture(Stream& stream);
-// Call this in a function that is not allowed while a stream of the context is captured. If there is a
-// capture, invalidates it and throws.
+// Call this in a function that is not allowed while this stream, or any stream of the context, is captured.
+// If there is a capture, invalidates it and throws.
 void forbid_capture(Stream& stream);
 void forbid_capture(Context& context);
 // Call this in a function that CUDA forbids during some captures. Throws if the modes of the captures and of

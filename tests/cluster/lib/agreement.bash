@@ -21,7 +21,8 @@ told_steps() {
 shown_steps() {
   sacct --noconvert -n -P -j "$1" -o JobIDRaw,TRESUsageInTot | grep "^$1\." | sed -n 's/^[0-9]*\.\([^|]*\)|.*gres\/sharedgpu_lease=\([0-9]*\).*/\1 \2/p' | sort
 }
-# Succeeds if sacct has every step of the ledger with the same seconds, and other steps have no lease time in sacct.
+# Succeeds if sacct has every step of the ledger with the same seconds (near()), and other steps have no lease time in
+# sacct.
 agree() {
   local step told shown
   while read -r step told; do

@@ -63,7 +63,7 @@ address() { if has_hosts; then echo "127.0.0.$((10 + $1))"; else echo 127.0.0.1;
 gpu_folder() { echo "/dev/shm/sharedgpu-$CLUSTER_PORT${1:+-$1}"; }
 gpu_state() { if has_hosts; then echo "$(gpu_folder)/gpu"; else gpu_folder; fi; }
 
-# The environment of this cluster's users and daemons. All processes of a host share one simulated GPU.
+# The environment of this cluster's users and daemons. All processes of a host share its simulated GPUs.
 gpu_environment() {
   [[ $CLUSTER_SIMGPU ]] || return 0
   # The contexts on the small GPU are small, in the same proportion as on a real GPU.

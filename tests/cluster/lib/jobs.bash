@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Helpers of the tests for jobs. `dir` is the cluster's folder; a job's output is $dir/jobs/ID.
 
-# Every test file calls cluster_setup and cluster_teardown from its own setup() and teardown().
+# A test file calls cluster_setup and cluster_teardown from its own setup() and teardown().
 cluster_setup() {
   dir=$SHAREDGPU_CLUSTER_DIR
   # $hold BYTES --seconds N: holds this much device memory, works on it, and prints $verified if the contents are right.

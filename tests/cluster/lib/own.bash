@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# A cluster for one test file alone, whose nodes have two simulated GPUs and 16 units each. Both nodes are
+# A cluster for one test file alone, whose nodes have two simulated GPUs and by default 16 units each. Both nodes are
 # this host and have one arbiter. Call own_cluster_up from setup_file() and own_cluster_down from
 # teardown_file().
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Uses functions that few programs use: a conditional graph node, graph memory, launches from the device, a
 // cooperative launch, a green context, copies of boxes within and between GPUs, copies in batches, and an
-// assertion that fails on the device. Verifies all results in every round. Other memory is held during all
-// rounds.
+// assertion that fails on the device. The assertion is tested once, before the rounds. All other results are
+// verified in every round. Other memory is held during all rounds, and every eighth block of it is verified
+// at the end.
 #include <cooperative_groups.h>
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -326,7 +327,7 @@ void use_batch(Results& results) {
 
 __global__ void assert_small(const Word* data) { assert(data[threadIdx.x] < 8); }
 
-// The child's exit status encodes the two errors, which are small numbers.
+// Returns 0 if the assertion fails as it should, else the number of the step that went wrong.
 int fail_an_assertion() {
   Word* data = nullptr;
   if (cudaMalloc(&data, kThreads * sizeof(Word)) != cudaSuccess) return 1;

@@ -14,7 +14,7 @@ def options(cases):
 
 
 def result(name, data):
-    """Prints a line that the run on plain CUDA must print too; `data` is bytes, or a number."""
+    """Prints a line that the run on plain CUDA must print too; `data` is bytes, a number or a text."""
     if isinstance(data, (bytes, bytearray, memoryview)):
         data = hashlib.sha256(data).hexdigest()[:32]
     print(f"result {name} {data}", flush=True)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""CuPy with each of its allocators: elementwise kernels, cuBLAS, cuFFT, cuSPARSE, cuSOLVER, a graph."""
+"""CuPy with one of its allocators: elementwise kernels, cuBLAS, cuFFT, cuSPARSE, cuSOLVER, a graph."""
 import cupy
 import cupyx.scipy.sparse
 import numpy

@@ -61,5 +61,5 @@ void* realloc(void* block, size_t size) {
 }
 void* memalign(size_t alignment, size_t size) { return ready() ? next_memalign(alignment, size) : NULL; }
 
-// The test calls this function to check that this library was loaded.
+// Returns how often malloc was called.
 unsigned long preloaded_allocator_calls(void) { return atomic_load(&calls); }
