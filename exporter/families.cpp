@@ -63,7 +63,8 @@ constexpr Metric<Gpu> kGpuMetrics[] = {
     {"sharedgpu_gpu_host_bytes", kGauge, "The host memory that tenants of the GPU hold for swap.",
      &Gpu::host_bytes},
     {"sharedgpu_gpu_unmanaged_bytes", kGauge,
-     "Memory of processes that are no tenants, and hidden memory of tenants. Absent while there are no "
+     "Memory of processes without a session on the GPU, and hidden memory of tenants. Absent while there are "
+     "no "
      "surveys.",
      &Gpu::unmanaged_bytes},
     {"sharedgpu_gpu_units", kGauge, "The units of the tenants placed on the GPU.", &Gpu::units},

@@ -155,17 +155,17 @@ Finding check_arbiter(const Node& node) {
 }
 
 // Reports why an arbiter that this user starts would refuse a folder: this folder or a folder above it
-// belongs to neither root nor the arbiter's user, or is writable by all users without the sticky bit. Does
-// not report that the folder itself has the sticky bit and is writable by all users, though the arbiter
-// refuses this, too.
-void check_folder(const Node& node, const char* key, std::string folder, Troubles& troubles) {
-  for (; !folder.empty(); folder.resize(folder.rfind('/'))) {
+// belongs to neither root nor the arbiter's user, or all users may write to it. A folder above may have the
+// sticky bit instead (check_folder() of arbiter/daemon/folders.h).
+void check_folder(const Node& node, const char* key, const std::string& last, Troubles& troubles) {
+  for (std::string folder = last; !folder.empty(); folder.resize(folder.rfind('/'))) {
     const auto facts = node.host.facts(folder);
     if (!facts) continue;  // the arbiter creates this folder
     if (facts->st_uid != 0 && facts->st_uid != node.host.uid())
       troubles.add(std::string(key) + ": " + folder + " belongs to uid " + std::to_string(facts->st_uid),
                    "chown root " + folder);
-    if ((facts->st_mode & S_IWOTH) != 0 && (facts->st_mode & S_ISVTX) == 0)
+    const bool keeps_names = folder != last && (facts->st_mode & S_ISVTX) != 0;
+    if ((facts->st_mode & S_IWOTH) != 0 && !keeps_names)
       troubles.add(std::string(key) + ": all users may write to " + folder, "chmod o-w " + folder);
   }
 }
@@ -201,7 +201,7 @@ Finding check_users(const Node& node) {
     troubles.add(
         "SlurmUser is " + node.settings.slurm_user + " in sharedgpu.conf, and " + slurm + " in slurm.conf",
         "set SlurmUser= in sharedgpu.conf to the value of slurm.conf");
-  return troubles.or_else("SlurmUser and AdminUsers");
+  return troubles.or_else("SlurmUser, AdminUsers and StatusUsers");
 }
 
 Finding check_ledger(const Node& node) {

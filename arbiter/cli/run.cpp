@@ -271,13 +271,13 @@ int add_run(CLI::App& app, int argc, char** argv, int& status) {
         ->type_name(kOptions[i].value);
   command->add_flag("--deadline-from-stderr", arguments->deadline_from_stderr,
                     "The command reports deadlines on stderr, by lines that say pass or missed");
-  command->add_option("--user", arguments->user, "For root: the user that the tenant belongs to")
+  command->add_option("--user", arguments->user, "For administrators: the user that the tenant belongs to")
       ->type_name("NAME");
-  command->add_option("--units", arguments->units, "For root: the units of the tenant (default 1)")
+  command->add_option("--units", arguments->units, "For administrators: the units of the tenant (default 1)")
       ->type_name("N");
   command
       ->add_option("--host-memory", arguments->host_memory,
-                   "For root: limit on the host memory of the command, beside that of its units")
+                   "For administrators: limit on the host memory of the command, beside that of its units")
       ->type_name("SIZE");
   command->add_flag("--join", arguments->join,
                     "Enter the control group of the run that this process belongs to; no tenant is made");

@@ -168,7 +168,7 @@ class Node:
 
     def used(self):
         """Returns the bytes of device memory in use on each GPU."""
-        states = [self.device] if self.gpus == 1 else [f"{self.device}.{i}" for i in range(self.gpus)]
+        states = [self.device] + [f"{self.device}.{i}" for i in range(1, self.gpus)]
         used = []
         for state in states:
             info = self.run(BUILD / "tests" / "simgpu" / "simgpu-info", state).stdout

@@ -3,7 +3,6 @@
 // looks up the real functions with dlsym at its first call, which comes before any constructor has run.
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -13,7 +12,6 @@ static void (*next_free)(void*);
 static void* (*next_calloc)(size_t, size_t);
 static void* (*next_realloc)(void*, size_t);
 static void* (*next_memalign)(size_t, size_t);
-static atomic_ulong calls;
 
 // While this thread looks up the real functions (`asking`), dlsym may allocate memory. Such memory comes from
 // `early`.
@@ -43,7 +41,6 @@ static int ready(void) {
 }
 
 void* malloc(size_t size) {
-  atomic_fetch_add(&calls, 1);
   return ready() ? next_malloc(size) : take_early(size);
 }
 void free(void* block) {
@@ -60,6 +57,3 @@ void* realloc(void* block, size_t size) {
   return fresh;
 }
 void* memalign(size_t alignment, size_t size) { return ready() ? next_memalign(alignment, size) : NULL; }
-
-// Returns how often malloc was called.
-unsigned long preloaded_allocator_calls(void) { return atomic_load(&calls); }

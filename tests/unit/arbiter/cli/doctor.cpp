@@ -212,6 +212,11 @@ const std::vector<Fault> kFaults = {
      "StateDir: /var/lib/sharedgpu belongs to uid 1001"},
     {"permissions",
      [](Patient& p) {
+       p.facts_of["/var/lib/sharedgpu"] = {S_IFDIR | S_ISVTX | 0777, 0};
+     },
+     "StateDir: all users may write to /var/lib/sharedgpu"},
+    {"permissions",
+     [](Patient& p) {
        p.facts_of["/run/sharedgpu/sharedgpud.sock"] = {S_IFSOCK | 0600, 0};
      },
      "jobs cannot connect"},

@@ -89,7 +89,6 @@ TEST_CASE(
   Bench b;
   b.come(1, 1);
   b.attach(1);
-  b.attach(1);
   b.handle(SessionCame{.session = SessionId{2},
                        .tenant = TenantId{1},
                        .step = {.job = 1, .step = 1},
