@@ -40,9 +40,7 @@ static int ready(void) {
   return next_memalign != NULL;
 }
 
-void* malloc(size_t size) {
-  return ready() ? next_malloc(size) : take_early(size);
-}
+void* malloc(size_t size) { return ready() ? next_malloc(size) : take_early(size); }
 void free(void* block) {
   if (!is_early(block) && ready()) next_free(block);
 }
