@@ -576,7 +576,7 @@ struct StatusReply {
 };
 
 // An administrator sends new settings, as lines of sharedgpu.conf, for the node or for the GPUs of a section.
-// The settings are valid until the arbiter ends.
+// The settings are valid until a later message replaces or clears them, or the arbiter ends.
 struct SetLines {
   static constexpr MessageType kType = MessageType::set_lines;
   char text[240] = {};  // NUL-terminated
@@ -852,8 +852,8 @@ struct ExchangeReply {
   Exchanges exchanges = {};
 };
 
-// The GPUs that were lost during this run of a job, one by one. Allowed for administrators and the job's own
-// user.
+// Asks for one of the GPUs that the job has lost in its current run. Allowed for administrators and the job's
+// own user.
 struct GpuLossQuery {
   static constexpr MessageType kType = MessageType::gpu_loss_query;
   static constexpr std::uint16_t kSince = 11;

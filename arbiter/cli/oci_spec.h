@@ -12,8 +12,9 @@
 namespace sharedgpu::cli {
 
 // The library, folders and variables that a container of the job needs for GPU sharing. If `library` is
-// empty, the calling process is in no job with sharedgpu, or `obstacle` says why containers of the job cannot
-// share GPUs.
+// empty, the container cannot share GPUs: the calling process is in no job with sharedgpu, no library was
+// found, or something else prevents the sharing. Then `obstacle` has the reason, unless the reason was
+// printed already.
 struct JobReach {
   std::string obstacle;
   std::string library;               // path of libsharedgpu.so on the host

@@ -45,7 +45,7 @@ class Coordination {
   // Begins to exchange messages with the arbiters of other nodes. Call when Slurm has registered a job on
   // this node.
   void start();
-  // Returns the number of the tenant's job if the job spans nodes, for SessionCame; else zero.
+  // If the tenant is a job on several nodes, returns the number of the job (SessionCame::job); else zero.
   std::uint32_t job_of(const TenantInfo& tenant) const;
   // Call when the core has a report for the coordinator of the tenant's gang.
   void report(const TellGang& told);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resolves stream handles and records fences in streams, for stream-ordered memory and the backlog.
+// Finds the stream and the context to which a stream handle refers, and records fences in streams. Used by
+// stream-ordered memory and by the backlog.
 //
 // Thread-safe.
 #pragma once

@@ -42,7 +42,7 @@ void add_to(GraphSnapshot& snapshot, const std::vector<GraphNode>& nodes) {
 }
 
 // Waits until the nodes of the last launch have ended, if they were launched singly. Returns false if they do
-// not end within kMostPatience. Called when no thread launches the graph.
+// not end within kMostPatience. Call only while no thread launches the graph.
 bool have_ended(const GraphLaunches& launches) {
   if (!launches.last_single || launches.last == nullptr) return true;
   const Nanoseconds end = gate::now() + kMostPatience;

@@ -28,8 +28,8 @@ class SwapProgram final : public ProgramMemory {
 
  private:
   using Made = ProgramAllocations::Made;
-  // While this object exists, no handles of the program's memory are merged. So the thread may go through the
-  // handles of a range and release the lock between two handles.
+  // While this object exists, no handles of the program's memory are merged. So the thread that made it may
+  // go through the handles of a range and release the lock between two handles.
   class UseOfHandles {
    public:
     explicit UseOfHandles(SwapProgram& program);

@@ -159,9 +159,10 @@ class ContextDrain final : public gate::Drain {
   // Pauses the gate, drains, and calls `action` while none of the process's work runs or begins. First calls
   // `begin` with the number of the pause, which any thread may end (gate::resume()). Does not call `action`
   // if the gate is closed, `begin` returns false, or the pause ends before all work has ended. If `action`
-  // returns false, the pause continues, and no work passes the gate. The function then returns the number of
-  // the pause, and the caller ends the pause later, after gate::hold(). Otherwise returns zero. Other
-  // sessions close the gate only after this function has returned.
+  // returns false, the pause continues, and no work passes the gate. In this case the function returns the
+  // number of the pause, and the caller ends the pause later (gate::resume()), after gate::hold() if the
+  // session still holds the lease. Otherwise returns zero. Other sessions close the gate only after this
+  // function has returned.
   template <class Begin, class Action>
   std::uint32_t pause(Begin begin, Action action) {
     std::lock_guard lock(mutex_);

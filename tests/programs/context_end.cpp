@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks which memory is freed with a context: stream-ordered memory outlives its context, and no memory is
-// lost if the driver refuses to destroy a context.
+// Checks which memory is freed with a context: stream-ordered memory outlives its context. If the driver
+// refuses to destroy a context, all memory keeps its contents.
 #include <atomic>
 #include <chrono>
 #include <condition_variable>

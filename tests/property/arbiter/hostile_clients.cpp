@@ -128,7 +128,8 @@ void HostileClients::hear(SessionId session, const Message& message) {
 void HostileClients::live(SessionId session) {
   const auto found = clients_.find(session);
   if (found == clients_.end() || world_.winding_down()) return;
-  // A tenant's number determines its kind, so that each tenant repeats one kind of action.
+  // The number of a tenant selects its action: each tenant repeats one action. do_anything() is an action
+  // that chooses another one at random each time.
   const auto kind = static_cast<unsigned>(found->second.tenant.value);
   world_.at(world_.now() + 1ms * world_.random(1, 300), [this, session] { live(session); });
   (this->*deed_of(kind))(session, found->second);

@@ -74,7 +74,9 @@ struct Scenario {
   // `restarts`.
   unsigned hostile = 0;
   bool absurd = false;
-  bool surveys = false;         // surveys show the memory that sessions had a moment before
+  // The core gets surveys, each of which shows the memory that sessions had a moment before. Worlds with
+  // hostile clients always have surveys.
+  bool surveys = false;
   bool early_advances = false;  // domains are also advanced before their timers fire
   bool checked = true;          // checks after every event, not only after orders and records of the core
 };

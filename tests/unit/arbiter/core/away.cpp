@@ -38,8 +38,8 @@ struct Away : Bench {
                        .hello = hello});
     attach(session, gpu);
   }
-  // The session reports `device` MiB, all resident, and `away` MiB of away memory. A `request` asks for the
-  // part of these that was not granted before.
+  // The session reports `device` MiB, all resident, and `away` MiB of away memory. A `request` other than 0
+  // asks for the part of this memory that was not granted before.
   void report(std::uint64_t session, unsigned device, unsigned away, std::uint64_t request = 0,
               Bytes host_limit = {}, Bytes job_host_limit = {}) {
     MemoryUse its = use(device, device);

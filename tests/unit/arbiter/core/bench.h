@@ -124,8 +124,8 @@ struct Bench {
   void go_on(std::uint64_t session) { handle(Looked{.session = SessionId{session}, .stopped = false}); }
   // Causes an event that changes nothing.
   void ask(std::uint64_t session) { say(session, MemoryQuery{.request = 9}); }
-  // Lets time pass at once. If a timer is then late by 100 ms or more, the core assumes that the arbiter did
-  // not run.
+  // Moves the time forward in one step, without the timers in between. If a timer is then late by 100 ms or
+  // more, the core assumes that the arbiter did not run.
   void pass(Nanoseconds time) {
     now += time;
     handle(TimerFired{});

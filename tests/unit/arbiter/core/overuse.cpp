@@ -487,7 +487,7 @@ TEST_CASE("A reconnected process that never has a GPU adds nothing to the time o
   b.queue_up(2, 2, 60);
   const auto hand_over = [&b](std::uint64_t from, std::uint64_t to) {
     b.pass_by_timers(10s);
-    b.pass_by_timers(8s);  // the tenant's last kernels run
+    b.pass_by_timers(8s);  // the kernels that the tenant submitted before the end of its turn still run
     b.release(from, 60, true);
     b.tell(from, 60, 40);
     b.ready(to, 60);

@@ -44,7 +44,8 @@ struct TwoTenants {
         Released{.epoch = other->epoch, .order = other->order, .wants = 1, .overuse = {}, .use = {}});
     REQUIRE(host->status()["tenants"][1]["wants"] == true);
   }
-  // Lets `time` pass, in which the arbiter checks the waiting tenants at least twice.
+  // Moves the time forward by `time`, and then lets the arbiter run for so long that it checks the waiting
+  // tenants at least twice.
   void wait(Nanoseconds time) {
     *system.time += time;
     const auto end = std::chrono::steady_clock::now() + 1200ms;

@@ -105,7 +105,8 @@ TEST_CASE("no handle leaves unnecessarily", "[exchange_plan]") {
   const Plan made = plan(cyclic(6), all, Handles{6}, {}, {});
   CHECK(made.in == Handles{6});
   CHECK(made.out == Handles{4});
-  // Handle 12 of 30 MiB finds 28 MiB free, and handle 5 does not leave for it.
+  // Handle 12 of 30 MiB finds 28 MiB free, and handle 5, which is needed not much later, does not leave for
+  // it.
   std::vector<Candidate> more = all;
   more.push_back({12, mebibytes(30), false});
   CHECK(plan(cyclic(6), more, Handles{6}, {}, gibibytes(1)).in == Handles{6});
