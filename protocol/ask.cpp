@@ -28,7 +28,9 @@ int connect_patiently(const char* socket, Nanoseconds patience, Channel& channel
 }
 
 int ask(Channel& channel, const Message& question, Nanoseconds patience, Message& answer, UniqueFd& fd) {
-  if (int error = channel.send(question)) return error;
+  // A peer that has refused this process and closed the connection cannot be sent to, but its refusal can be
+  // read.
+  if (int error = channel.send(question); error != 0 && error != EPIPE) return error;
   if (int error = channel.wait(patience)) return error;
   return channel.receive(answer, fd);
 }

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "protocol/versions.h"
 
@@ -144,8 +145,13 @@ int Channel::receive(Message& message, UniqueFd& fd) {
   packet.msg_control = control;
   packet.msg_controllen = sizeof control;
   ssize_t size;
-  while ((size = recvmsg(socket_.get(), &packet, MSG_CMSG_CLOEXEC)) < 0)
+  // If the peer closes the connection while messages to it are unread, the kernel reports ECONNRESET once,
+  // before it delivers the messages that the peer has sent. The last of these messages may be Refused.
+  bool was_reset = false;
+  while ((size = recvmsg(socket_.get(), &packet, MSG_CMSG_CLOEXEC)) < 0) {
+    if (errno == ECONNRESET && !std::exchange(was_reset, true)) continue;
     if (errno != EINTR) return errno;
+  }
   // Closes every descriptor but the first, so that a peer that sends more cannot fill the descriptor table of
   // this process.
   fd.reset();
@@ -189,14 +195,7 @@ bool Channel::is_over() const {
   return receive_bare(first, MSG_PEEK, received) == 0 && received.ended;
 }
 
-bool Channel::refuses_descriptors() const {
-  int takes = 1;
-  socklen_t size = sizeof takes;
-  return getsockopt(socket_.get(), SOL_SOCKET, kPassRights, &takes, &size) == 0 && takes == 0;
-}
-
 bool Channel::discard_unread() {
-  if (refuses_descriptors()) return true;
   distrust();
   shutdown(socket_.get(), SHUT_RD);
   for (;;) {

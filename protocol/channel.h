@@ -71,9 +71,9 @@ class Channel {
   // socket then takes no time. Call distrust() first.
   bool is_over() const;
   // Refuses all further messages and discards the unread messages. Call this before closing the socket of an
-  // untrusted peer: closing may take long if an unread message carries a descriptor. Does nothing if the
-  // Linux kernel refuses descriptors on this socket. Returns false if an unread message carries a descriptor;
-  // this message and all later messages then stay queued.
+  // untrusted peer: closing may take long if an unread message carries a descriptor, and with unread messages
+  // the peer finds ECONNRESET before the last messages to it. Returns false if an unread message carries a
+  // descriptor; this message and all later messages then stay queued.
   bool discard_unread();
 
   int fd() const { return socket_.get(); }
@@ -94,7 +94,6 @@ class Channel {
     int flags = 0;
     bool ended = false;  // the peer has closed the connection, and all its messages have been read
   };
-  bool refuses_descriptors() const;
   int receive_bare(Message& message, int how, Received& received) const;
   int accept(Message& message, ssize_t size, int flags);
 

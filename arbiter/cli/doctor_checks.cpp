@@ -425,8 +425,9 @@ Finding check_gres_conf(const Node& node) {
   return troubles.or_else(path);
 }
 
-// Appends to `text` the lines of a plugstack.conf and of the files that it includes. The last part of an
-// included path may be a pattern for glob(7), as for Slurm.
+// Appends to `text` the lines of a plugstack.conf and of the files that it includes. As for
+// Slurm, a relative path begins at the folder of the including file, and the last part of a path may be a
+// pattern for glob(7).
 void read_plugstack(const Node& node, const std::string& path, int depth, std::string& text) {
   const auto own = node.host.read(path);
   if (!own || depth > 4) return;
@@ -438,6 +439,7 @@ void read_plugstack(const Node& node, const std::string& path, int depth, std::s
       text += line + "\n";
       continue;
     }
+    if (!target.starts_with('/')) target = path.substr(0, path.rfind('/') + 1) + target;
     if (target.find_first_of("*?[") == target.npos) {
       read_plugstack(node, target, depth + 1, text);
       continue;
@@ -618,7 +620,8 @@ const std::vector<Check>& checks() {
       {"config", "sharedgpu.conf: its lines, owner and mode", check_config},
       {"arbiter", "the arbiter answers, and has this command's version", check_arbiter},
       {"permissions", "owners and modes of socket, StateDir and log folder", check_permissions},
-      {"users", "SlurmUser and AdminUsers exist; SlurmUser is that of slurm.conf", check_users, true},
+      {"users", "SlurmUser, AdminUsers and StatusUsers exist; SlurmUser is that of slurm.conf", check_users,
+       true},
       {"ledger", "space for the ledger", check_ledger},
       {"driver", "kernel module, libcuda and NVML, of one version", check_driver},
       {"gpus", "the driver's GPUs, all known to the arbiter, and healthy", check_gpus},

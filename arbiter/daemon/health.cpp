@@ -71,7 +71,7 @@ void Health::found(const std::vector<GpuInfo>& gpus) {
     there.insert(gpu.uuid);
     if (gpu.minor) sightings_[gpu.uuid].misses = 0;
     by_nvml = by_nvml || gpu.minor;
-    if (!knows_better()) note_well(gpu.uuid);
+    if (gpu.minor && !knows_better()) note_well(gpu.uuid);
     sync(gpu.uuid);
   }
   if (by_nvml && !knows_better())

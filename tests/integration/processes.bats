@@ -195,9 +195,12 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
   root_only
   open_to_all
   start_arbiter
-  SHAREDGPU_ON_NO_ARBITER=fail tenant limits limits --what threads
+  # `sharedgpu run` sets the variable itself.
+  "$SHAREDGPU" run -- env SHAREDGPU_ON_NO_ARBITER=fail "$PROGRAMS/limits" --what threads 2>"$DIR/limits.err" 3>&- &
+  PIDS[limits]=$!
   finish limits
   ((status == 1))
+  [[ $(grep -c 'sharedgpu' "$DIR/limits.err") == 1 ]]
   grep -q 'cannot start a thread (.*); cuInit fails because of OnNoArbiter=fail' "$DIR/limits.err"
   grep -q 'cuInit: CUDA_ERROR_SYSTEM_NOT_READY' "$DIR/limits.err"
   nothing_left

@@ -105,6 +105,7 @@ void MemoryBooks::pass_over(const Model& model, Nanoseconds standstill) {
     SessionBook& its = book(session);
     its.last_progress += standstill;
     its.evicted_at += standstill;
+    its.pressed += standstill;
     if (its.all_since) *its.all_since += standstill;
     its.requested_at += standstill;
     its.deferred_at += standstill;

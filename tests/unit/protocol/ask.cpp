@@ -56,6 +56,47 @@ TEST_CASE("An arbiter that ends before it has answered is asked again") {
   served.join();
 }
 
+// The connection to a peer that refuses, and then closes it.
+struct Refusing {
+  Channel asker;
+  Channel peer;
+  Refusing() {
+    int ends[2];
+    REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
+    asker = Channel(UniqueFd(ends[0]));
+    peer = Channel(UniqueFd(ends[1]));
+  }
+  void refuse() {
+    REQUIRE(peer.send(Message::of(Refused{.reason = "why"})) == 0);
+    peer.close();
+  }
+};
+
+TEST_CASE("A refusal arrives, though the peer has closed the connection without reading the question") {
+  Refusing at;
+  Message answer;
+  UniqueFd none;
+  SECTION("before the question is sent") {
+    at.refuse();
+    REQUIRE(ask(at.asker, Message::of(EndJob{.job = 1}), 60s, answer, none) == 0);
+  }
+  SECTION("after the question is sent") {
+    REQUIRE(at.asker.send(Message::of(EndJob{.job = 1})) == 0);
+    at.refuse();
+    REQUIRE(at.asker.receive(answer, none) == 0);
+  }
+  CHECK(answer.type == MessageType::refused);
+  CHECK(at.asker.receive(answer, none) == ECONNRESET);
+}
+
+TEST_CASE("A question to a peer that has closed the connection without an answer fails") {
+  Refusing at;
+  Message answer;
+  UniqueFd none;
+  at.peer.close();
+  CHECK(ask(at.asker, Message::of(EndJob{.job = 1}), 60s, answer, none) == ECONNRESET);
+}
+
 TEST_CASE("An arbiter that never answers counts as reached, and is given up after the timeout") {
   Listener arbiter;
   Channel channel;

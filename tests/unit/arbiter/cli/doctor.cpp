@@ -345,14 +345,14 @@ TEST_CASE("Doctor: a GPU that an administrator has drained is named, and is not 
 }
 
 TEST_CASE("Doctor: plugstack.conf includes the files that its pattern matches") {
-  for (const char* pattern :
-       {"*", "shared*.conf", "shared???.conf", "[r-t]haredgpu.conf", "sharedgpu.conf"}) {
-    CAPTURE(pattern);
-    const TemporaryFolder folder;
-    Patient patient(folder);
-    patient.write("/etc/slurm/plugstack.conf", std::string("include /etc/slurm/plugstack.conf.d/") + pattern);
-    CHECK(finding(patient, "plugstack").verdict == Verdict::good);
-  }
+  for (const char* pattern : {"*", "shared*.conf", "shared???.conf", "[r-t]haredgpu.conf", "sharedgpu.conf"})
+    for (const char* folder_name : {"/etc/slurm/plugstack.conf.d/", "plugstack.conf.d/"}) {
+      CAPTURE(folder_name, pattern);
+      const TemporaryFolder folder;
+      Patient patient(folder);
+      patient.write("/etc/slurm/plugstack.conf", std::string("include ") + folder_name + pattern);
+      CHECK(finding(patient, "plugstack").verdict == Verdict::good);
+    }
 }
 
 TEST_CASE("Doctor: AccountingStorageTRES matters only where Slurm has a database") {

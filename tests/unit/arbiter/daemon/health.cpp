@@ -362,6 +362,15 @@ TEST_CASE("Tenants are placed again on a GPU that was reset") {
   node.becomes("healthy");
 }
 
+TEST_CASE("If only the driver lists a GPU, its condition does not change") {
+  Node node;
+  device->status = static_cast<int>(kNvmlResetRequired);
+  node.becomes("failing");
+  node.host.gpus[0].minor.reset();  // only NVML reports minor numbers
+  node.host.restart();
+  CHECK(node.is("failing"));
+}
+
 TEST_CASE("An Xid of a program changes nothing") {
   Node node;
   device->xid = 13;
