@@ -4,8 +4,12 @@
 namespace sharedgpu {
 
 void TenantInfo::note_loss(const GpuUuid& gpu, const std::string& fault) {
-  std::erase_if(losses, [&](const GpuLoss& loss) { return loss.gpu == gpu; });
-  losses.push_back({.gpu = gpu, .fault = fault});
+  const auto known =
+      std::find_if(losses.begin(), losses.end(), [&](const GpuLoss& loss) { return loss.gpu == gpu; });
+  if (known == losses.end())
+    losses.push_back({.gpu = gpu, .fault = fault});
+  else
+    known->fault = fault;
 }
 
 TenantInfo& Tenants::get(const TenantName& name, uid_t uid) {

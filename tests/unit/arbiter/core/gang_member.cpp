@@ -638,7 +638,8 @@ TEST_CASE("A job with turns of its own does not wait for a job whose place in th
 }
 
 TEST_CASE(
-    "A gang that is stopped here reports that it can begin no turn; one stopped elsewhere is offered none") {
+    "A gang that is stopped here reports that it can begin no turn, and one stopped elsewhere is offered "
+    "none") {
   Node b;
   b.want(2);
   b.pass_by_timers(11s);

@@ -137,9 +137,8 @@ TEST_CASE("The status has the health of each GPU, and the tenants of a lost GPU"
   view.state.gpus[1].drained = true;
   view.health = {{kGpu, {.condition = GpuCondition::lost, .fault = "Xid 79", .drain = std::nullopt}},
                  {kOther, {.condition = GpuCondition::healthy, .fault = {}, .drain = "the fan"}}};
-  // The status has the last loss, even if the same GPU was lost before another.
-  view.tenants.find(TenantId{2})->note_loss(kGpu, "lost to its driver");
   view.tenants.find(TenantId{2})->note_loss(kOther, "Xid 48");
+  view.tenants.find(TenantId{2})->note_loss(kGpu, "lost to its driver");
   view.tenants.find(TenantId{2})->note_loss(kGpu, "Xid 79");
   const Json status = view.read();
   const Json lost = {
