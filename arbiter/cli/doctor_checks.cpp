@@ -425,9 +425,9 @@ Finding check_gres_conf(const Node& node) {
   return troubles.or_else(path);
 }
 
-// Appends to `text` the lines of a plugstack.conf and of the files that it includes. As for
-// Slurm, a relative path begins at the folder of the including file, and the last part of a path may be a
-// pattern for glob(7).
+// Appends to `text` the lines of a plugstack.conf and of the files that it includes. As for Slurm, a
+// relative path begins at the folder of the including file, and the last part of a path may be a pattern for
+// glob(7).
 void read_plugstack(const Node& node, const std::string& path, int depth, std::string& text) {
   const auto own = node.host.read(path);
   if (!own || depth > 4) return;

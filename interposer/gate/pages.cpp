@@ -33,11 +33,10 @@ struct Pages {
 };
 constinit Pages pages;
 
-// Whether any page reports an oversubscribed GPU, and the smallest backlog limit that such a page sets; zero
-// if none sets a limit.
+// The state of the GPUs' queues, from all pages.
 struct Queues {
-  bool oversubscribed = false;
-  std::uint32_t us = 0;
+  bool oversubscribed = false;  // true if any page reports an oversubscribed GPU
+  std::uint32_t us = 0;         // the smallest backlog limit that such a page sets; zero if none sets a limit
 };
 Queues shortest() {
   Queues all;

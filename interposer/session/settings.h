@@ -16,7 +16,7 @@ struct Settings {
   RunToken token;
   Nanoseconds arbiter_timeout = std::chrono::seconds(5);
   bool fail_without_arbiter = false;
-  // What a process does that cannot become managed, as the end of a message.
+  // The end of a message about a process that cannot become managed: the consequence for its program.
   const char* outcome_if_unmanaged() const {
     return fail_without_arbiter ? "cuInit fails because of OnNoArbiter=fail" : "running as plain CUDA";
   }
